@@ -9,8 +9,7 @@ from weigh.measure.region.loops import LOOK_INTERVAL
 from weigh.measure.region.tracker import current
 
 if TYPE_CHECKING:
-    from weigh.measure.region.region import MeasuredRegion
-    from weigh.measure.region.spans import RunningLoop
+    from weigh.measure.region.tracker import MeasuredRegion, RunningLoop
 
 
 class TrainingPhases:
@@ -55,7 +54,7 @@ class TrainingPhases:
         self._steps.add(now - self._since, samples)
         # not at each step, which may be short: passing them on takes time
         if now - self._flushed >= LOOK_INTERVAL:
-            current().add_batches(self._steps)
+            self._steps.flush()
             self._flushed = now
         # only now, so that the flush is not part of the next step
         self._since = clock()
@@ -63,7 +62,7 @@ class TrainingPhases:
     def end_steps(self) -> None:
         """End the loop."""
         if self._steps is not None:
-            current().add_batches(self._steps, ends=True)
+            self._steps.end()
         self._steps = None
 
     def end_all(self) -> None:

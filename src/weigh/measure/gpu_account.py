@@ -110,6 +110,7 @@ class GpuAccount:
     ) -> None:
         self.device = device
         self.moments: list[GpuMoment] = []
+        self.last: GpuReading | None = None
         self.mixed = joined
         self._joined = joined
         self.lost_at: Seconds | None = None
@@ -143,6 +144,7 @@ class GpuAccount:
         """Add one reading; *tree* are the job's processes at that time."""
         if reading.lost and self.lost_at is None:
             self.lost_at = time - self._started
+        self.last = reading
         job, used = self._job_memory(time, reading, tree), reading.memory_used
         if used is not None:
             if self.before is None:
@@ -191,17 +193,18 @@ class GpuAccount:
         before = self.before or 0
         return [(one.time, max(0, one.device - before)) for one in self.moments]
 
-    def in_use(self) -> Bytes | None:
-        """Return the job's memory now on top of what was in use before it.
+    def in_use(self) -> tuple[Bytes | None, Bytes | None]:
+        """Return the job's memory on top of what was in use before it: now, and most.
 
         Without the driver's figures per process, that is all that is in use.
         """
-        if not self.moments:
-            return None
-        last = self.moments[-1]
-        if self._is_per_process():
-            return (self.before or 0) + (last.job or 0)
-        return last.device
+        used = None if self.last is None else self.last.memory_used
+        if not self._is_per_process():
+            return used, self.device_peak
+        before = self.before or 0
+        if used is not None:  # it may not answer any more
+            used = before + (self.moments[-1].job or 0)
+        return used, before + (self._job_peak or 0)
 
     def usage(self) -> GpuUsage:
         """Return the usage so far."""

@@ -84,7 +84,7 @@ CHANNEL = _lines(
         (GpuUsage(uuid="GPU-1", name="V100"),),
     ),
     PhaseLine("1:0", ("load",), _PHASE),
-    BatchesLine("1:0", "a", 1.0, BatchTimes(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
+    BatchesLine("1:0", "a", BatchTimes(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
     EventLine("1:0", ProgramEvent("epoch", 1.5, 2)),
 )
 EVENTS = _lines(

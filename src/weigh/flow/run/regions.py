@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from weigh.lazy_modules import lazy_module
 from weigh.measure.ranks import place_of
 from weigh.measure.region.loops import batches
-from weigh.measure.region.region import measuring, phase, region_name
+from weigh.measure.region.region import measured_function, phase, region_name
 from weigh.measure.region.timing import timeit
 from weigh.measure.region.tracker import (
     RegionTracker,
@@ -59,7 +60,12 @@ def measured(
     Raises:
         UsageError: the decorated object is not a function, or a generator.
     """
-    decorate = measuring(name=name, after=_show_gpus if show_gpus else None, sync=sync)
+    decorate = partial(
+        measured_function,
+        name=None if name is None else region_name(name, of="measured"),
+        after=_show_gpus if show_gpus else None,
+        sync=sync,
+    )
     return decorate if function is None else decorate(function)
 
 

@@ -1,5 +1,7 @@
 """How many samples a batch has, and how long they are, whatever it is made of."""
 
+# ruff: noqa: ANN401 - any loader's batch, any data set's sample
+
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ class BatchShape(NamedTuple):
         return self.rows * self.longest
 
 
-def rows_of_batch(batch: Any, size: int | None) -> Any:  # noqa: ANN401 - any loader's batch
+def rows_of_batch(batch: Any, size: int | None) -> Any:
     """Return what has a batch's rows: its first column, or the batch itself."""
     # a mapping of columns, as of a tokenizer
     if hasattr(batch, "keys") and hasattr(batch, "values"):
@@ -31,35 +33,29 @@ def rows_of_batch(batch: Any, size: int | None) -> Any:  # noqa: ANN401 - any lo
     return batch[0] if shapes and shapes[0] and len(rows) == 1 else batch
 
 
-def longest_row(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
-    """Return the length of the longest of *rows*; None if they are not text or lists.
+def shape_of_rows(rows: Any) -> BatchShape | None:
+    """Return the shape of what `rows_of_batch` returned; None if rows have no length.
 
-    To go over anything else could load or use up what it holds.
+    To go over anything but lists and text could load or use up what it holds.
     """
-    shape = getattr(rows, "shape", None)
-    # a padded tensor: each row is as long as the longest
-    if shape is not None:
-        return int(prod(shape[1:])) if len(shape) > 1 else None
-    if isinstance(rows, str | bytes):
-        return len(rows)
-    return max(map(len, rows), default=0) if isinstance(rows, list | tuple) else None
-
-
-def shape_of_batch(batch: Any, size: int | None) -> BatchShape | None:  # noqa: ANN401
-    """Return the shape of a batch; None if its samples have no length."""
     try:
-        rows = rows_of_batch(batch, size)
-        longest = longest_row(rows)
-        if longest is None or isinstance(rows, str | bytes):
-            return None if longest is None else BatchShape(1, longest, longest)
-        is_padded = hasattr(rows, "shape")
-        total = len(rows) * longest if is_padded else sum(map(len, rows))
-        return BatchShape(len(rows), longest, total)
+        if isinstance(rows, str | bytes):
+            return BatchShape(1, len(rows), len(rows))
+        # a padded tensor: each row is as long as the longest
+        if hasattr(rows, "shape"):
+            lengths = [int(prod(rows.shape[1:]))] * len(rows)
+            return _shape_of(lengths) if len(rows.shape) > 1 else None
+        is_list = isinstance(rows, list | tuple)
+        return _shape_of([*map(len, rows)]) if is_list else None
     except Exception:  # noqa: BLE001 - any error of a foreign batch
         return None
 
 
-def sample_length(sample: Any) -> int:  # noqa: ANN401 - any data set's sample
+def _shape_of(lengths: list[int]) -> BatchShape:
+    return BatchShape(len(lengths), max(lengths, default=0), sum(lengths))
+
+
+def sample_length(sample: Any) -> int:
     """Return the length of one sample of a data set, that of its longest column."""
     if hasattr(sample, "keys") and hasattr(sample, "values"):
         sample = tuple(sample.values())

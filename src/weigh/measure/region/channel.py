@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -26,21 +27,19 @@ from weigh.model.record import (
     RecordedRank,
 )
 from weigh.store.lines import UNREADABLE
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import KIB, MIB, Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
 BOUND = "upper bound: the process's high-water mark, not reset"
 clock = time.perf_counter if sys.platform == "win32" else time.monotonic
 
-# bounds of what a foreign or damaged file makes weigh run read
-_LONGEST_LINE = MIB  # bytes; a longer line is read in pieces, which do not parse
-_MOST_READ = 256 * MIB  # bytes of the file
+_MOST_READ = 256 * MIB  # bytes of the file, which may be foreign or damaged
 _MOST_EVENTS = 100_000  # events of all processes: a record is read whole
 # seconds between writes, at least, and share of the run: so much a killed job loses,
-# and a run of days writes some hundred times
+# and a run of days writes some hundred times. The share grows with each MiB that was
+# written: 1000 phases for days are some 20 MiB
 _INTERVAL, _SHARE = 0.1, 0.02
-_PEAK_STEP = 1024  # a new peak is written if it is higher by this fraction
-_MOST_WRITTEN = 32 * MIB  # of 1000 phases for days; then only the final figures
+MARK_SLACK = 64 * KIB  # the kernel's high-water mark is off by as much
 
 
 class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
@@ -63,11 +62,10 @@ class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
 
 
 class BatchesLine(msgspec.Struct, frozen=True, tag_field="line", tag="batches"):
-    """A loop so far, with its total time."""
+    """A loop so far."""
 
     process: str
     loop: str  # size and length of the loop, see `RegionTracker`
-    time: Seconds  # seconds in all batches
     batches: BatchTimes
 
 
@@ -91,30 +89,28 @@ class RegionFile:
     """
 
     def __init__(self, env: Mapping[str, str], warn: Callable[[str], None]) -> None:
-        path = env.get(VARIABLE)
+        path = env.get(VARIABLE, "")
         self.is_under_weigh_run = self.at_the_end = False
         # a process id may be used again while the run lasts
         self.process = f"{os.getpid()}.{time.time_ns():x}"
-        self._warn = warn
-        # the program may change its directory; None: not under weigh run, or it failed
-        self._path = os.path.abspath(path) if path else None
-        # a path is set, whether or not the file can be written here
-        self._has_wrapper = bool(path)
-        self._written = 0  # bytes
-        self._kept: Bytes = 0  # the highest peak that was written before a reset
+        self.rank: RecordedRank | None = None
         place = place_of(env)
-        self._rank: RecordedRank | None = None
         if place is not None:
             host = os.uname().nodename if hasattr(os, "uname") else None
-            self._rank = RecordedRank(place.rank, place.local_rank, host, os.getpid())
+            self.rank = RecordedRank(place.rank, place.local_rank, host, os.getpid())
+        self._warn = warn
+        # the program may change its directory; "": not under weigh run; None: it failed
+        self._path: str | None = path and os.path.abspath(path)
+        self._written = 0  # bytes
+        self._kept: Bytes = 0  # the highest peak that was written before a reset
         self._began = self._due = clock()
-        self.write([self.process_line(None, ())])
+        self.write([ProcessLine(self.process, self.rank)])
         # the first line has reached the file
-        self.is_under_weigh_run = self._path is not None
+        self.is_under_weigh_run = bool(self._path)
 
     def write(self, lines: Iterable[Line]) -> None:
         """Write *lines* now."""
-        if self._path is None:
+        if not self._path:
             return
         # one write in append mode: lines of several processes do not mix
         text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
@@ -128,36 +124,25 @@ class RegionFile:
             self._path = None
             self._warn_why(error)
 
-    def process_line(
-        self, peak: Bytes | None, gpus: tuple[GpuUsage, ...]
-    ) -> ProcessLine:
-        """Return the line of this process."""
-        return ProcessLine(self.process, self._rank, peak, gpus)
-
-    def keep_peak(self, peak: Bytes | None, gpus: tuple[GpuUsage, ...]) -> bool:
+    def keep_peak(self, line: ProcessLine) -> bool:
         """Write the process's own peak before it is lost; return False on failure."""
+        peak = line.memory or 0
+        if peak > self._kept + MARK_SLACK:
+            self._kept = peak
+            self.write([line])
         # without weigh run nobody reads the file, and nothing is lost by a reset
-        if not self._has_wrapper:
-            return True
-        if (peak or 0) > self._kept + self._kept // _PEAK_STEP:
-            self._kept = peak or 0
-            self.write([self.process_line(peak, gpus)])
         return self._path is not None
 
     def write_changes(self, lines: Iterable[Line], current_time: Seconds) -> None:
         """Write what has changed; the time until it is due again grows with the run."""
         self.write(lines)
         gone = current_time - self._began
-        self._due = current_time + max(_INTERVAL, gone * _SHARE)
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more than the final figures may be written."""
-        return self._path is not None and self._written < _MOST_WRITTEN
+        share = _SHARE * (1 + self._written / MIB)
+        self._due = current_time + max(_INTERVAL, gone * share)
 
     def is_due(self, current_time: Seconds) -> bool:
         """Return whether it is time to write the changes."""
-        return self.has_room and (current_time >= self._due or self.at_the_end)
+        return bool(self._path) and (current_time >= self._due or self.at_the_end)
 
     def _warn_why(self, os_error: OSError) -> None:
         if not isinstance(os_error, FileNotFoundError):
@@ -185,11 +170,11 @@ def read_channel(
 def _channel_lines(path: str) -> Iterator[Line]:
     """Yield the lines; skip those that do not parse."""
     decoder = msgspec.json.Decoder(Line)
-    read = 0
+    left = _MOST_READ
     try:
         with open(path, "rb") as file:
-            while read < _MOST_READ and (text := file.readline(_LONGEST_LINE)):
-                read += len(text)
+            while text := file.readline(left):
+                left -= len(text)
                 try:
                     yield decoder.decode(text)
                 except UNREADABLE:
@@ -216,30 +201,57 @@ def regions_of_lines(
                 loops[line.process, line.loop] = line
             case EventLine() if len(events) < _MOST_EVENTS:
                 events.append(line.event)
-    # the same phases of one rank's processes are one; -1 sorts before the ranks
-    by_rank: dict[tuple[int, tuple[str, ...]], ProgramPhase] = {}
-    for (process, path), phase in phases.items():
-        own = processes[process].rank if process in processes else None
-        key = (-1 if own is None else own.rank, path)
-        ranked = msgspec.structs.replace(phase, rank=None if own is None else own.rank)
-        if key in by_rank:
-            ranked = _phase_of_two_processes(by_rank[key], ranked)
-        by_rank[key] = ranked
+    ranks: dict[int, RecordedRank] = {}
+    gpus: dict[str, GpuUsage] = {}
     peak: Bytes | None = None
     for line in processes.values():
         peak = most(peak, line.memory)
+        if line.rank is not None:
+            # of several processes of one rank, as with workers, the first names it, and
+            # the largest peak counts
+            rank = ranks.get(line.rank.rank, line.rank)
+            ranks[rank.rank] = _with_peak(rank, line.memory)
+        for gpu in line.gpus:
+            gpus[gpu.uuid] = _with_peak(gpus.get(gpu.uuid, gpu), gpu.peak_memory)
     return ProgramRegions(
-        phases=tuple(_since(phase, started, ended) for phase in in_order(by_rank)),
+        phases=tuple(
+            _since(phase, started, ended)
+            for phase in in_order(_phases_by_rank(phases, processes))
+        ),
         batches=_loops_since(loops.values(), started),
         events=tuple(
             ProgramEvent(event.name, max(0.0, event.time - started), event.value)
             for event in sorted(events, key=lambda event: event.time)
         ),
-        ranks=_ranks_of(processes.values()),
+        ranks=tuple(ranks[rank] for rank in sorted(ranks)),
         peak_memory=peak,
         wall_time=None if ended is None else ended - started,
-        gpus=_joined_gpus(processes.values()),
+        gpus=tuple(gpus.values()),
     )
+
+
+def _phases_by_rank(
+    phases: Mapping[tuple[str, tuple[str, ...]], ProgramPhase],
+    processes: Mapping[str, ProcessLine],
+) -> dict[tuple[int, tuple[str, ...]], ProgramPhase]:
+    """Join the same phases of one rank's processes; -1 sorts before the ranks."""
+    by_rank: dict[tuple[int, tuple[str, ...]], ProgramPhase] = {}
+    for (process, path), phase in phases.items():
+        own = processes[process].rank if process in processes else None
+        key = (-1 if own is None else own.rank, path)
+        ranked = msgspec.structs.replace(phase, rank=own and own.rank)
+        if key in by_rank:
+            ranked = _phase_of_two_processes(by_rank[key], ranked)
+        by_rank[key] = ranked
+    return by_rank
+
+
+_Peaked = TypeVar("_Peaked", RecordedRank, GpuUsage)
+
+
+def _with_peak(one: _Peaked, peak: Bytes | None) -> _Peaked:
+    higher = most(one.peak_memory, peak)
+    return msgspec.structs.replace(one, peak_memory=higher)
 
 
 def in_order(
@@ -247,16 +259,16 @@ def in_order(
 ) -> list[ProgramPhase]:
     """Sort phases by start, each after the one that contains it."""
 
-    def place(key: tuple[int, tuple[str, ...]]) -> list[tuple[float, str]]:
+    def place(key: tuple[int, tuple[str, ...]]) -> tuple[int, list[tuple[float, str]]]:
         rank, path = key
-        starts = []
-        for depth in range(1, len(path) + 1):
-            # a phase whose outer one was lost stands by itself
-            above = phases.get((rank, path[:depth]), phases[key])
-            starts.append((above.start, path[depth - 1]))
-        return starts
+        # a phase whose outer one was lost stands by itself
+        starts = [
+            (phases.get((rank, path[: depth + 1]), phases[key]).start, name)
+            for depth, name in enumerate(path)
+        ]
+        return rank, starts
 
-    return [phases[key] for key in sorted(phases, key=lambda key: (key[0], place(key)))]
+    return [phases[key] for key in sorted(phases, key=place)]
 
 
 def joined_phases(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
@@ -277,17 +289,18 @@ def joined_phases(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
 
 
 def _with_higher_peak(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
-    by = (later.peak_memory or 0) - (first.peak_memory or 0)
     # several may have the same peak: one exact figure is enough
-    return later if by > 0 or (by == 0 and first.source == BOUND) else first
+    return max(
+        first, later, key=lambda one: (one.peak_memory or 0, one.source != BOUND)
+    )
 
 
 def _phase_of_two_processes(one: ProgramPhase, other: ProgramPhase) -> ProgramPhase:
-    first, later = sorted((one, other), key=lambda phase: phase.start)
     # memory before and after belong to the process with the higher peak
     higher = _with_higher_peak(one, other)
     return msgspec.structs.replace(
-        joined_phases(first, later),
+        joined_phases(one, other),
+        start=min(one.start, other.start),
         memory_before=higher.memory_before,
         memory_after=higher.memory_after,
     )
@@ -320,7 +333,7 @@ def _loops_since(
         if line.batches.forecast is not None:
             left_out[line.process] += line.batches.forecast.left_out  # type: ignore[assignment] # seconds
     loops: list[BatchTimes] = []
-    for line in sorted(lines, key=lambda line: -line.time):
+    for line in lines:
         loop = line.batches
         if loop.forecast is not None:
             forecast = msgspec.structs.replace(
@@ -331,27 +344,4 @@ def _loops_since(
             start, end = max(0.0, loop.start - started), max(0.0, loop.end - started)
             loop = msgspec.structs.replace(loop, start=start, end=end)
         loops.append(loop)
-    return tuple(loops)
-
-
-def _ranks_of(processes: Iterable[ProcessLine]) -> tuple[RecordedRank, ...]:
-    ranks: dict[int, RecordedRank] = {}
-    for line in processes:
-        if line.rank is not None:
-            # of several processes of one rank, as with workers, the first names it, and
-            # the largest peak counts
-            rank = ranks.get(line.rank.rank, line.rank)
-            ranks[rank.rank] = msgspec.structs.replace(
-                rank, peak_memory=most(rank.peak_memory, line.memory)
-            )
-    return tuple(ranks[rank] for rank in sorted(ranks))
-
-
-def _joined_gpus(processes: Iterable[ProcessLine]) -> tuple[GpuUsage, ...]:
-    joined: dict[str, GpuUsage] = {}
-    for line in processes:
-        for gpu in line.gpus:
-            known = joined.get(gpu.uuid, gpu)
-            peak = most(known.peak_memory, gpu.peak_memory)
-            joined[gpu.uuid] = msgspec.structs.replace(known, peak_memory=peak)
-    return tuple(joined.values())
+    return tuple(sorted(loops, key=lambda loop: -loop.count * (loop.time_mean or 0)))

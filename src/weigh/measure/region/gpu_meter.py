@@ -7,7 +7,7 @@ second, and not again after it did not answer.
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -24,8 +24,12 @@ from weigh.units import Bytes, Seconds
 
 ProbeFactory = Callable[[], GpuProbe | None]
 _T = TypeVar("_T")
-_OPENING = 10.0  # seconds; a driver without persistence mode starts slowly
-_READING = 2.0  # seconds; a driver that hangs stops the program so long, once
+# seconds that a driver that hangs stops the program, once; one without persistence mode
+# starts slowly
+_PATIENCE: Seconds = 10.0
+# readings that are made whenever a region begins or ends; from then on the program
+# spends one part of so many of its time on them, and the last one counts meanwhile
+_AT_EACH_EDGE, _PARTS = 100, 20
 _EDGES = "read as regions begin and end: what was in use before, and the program's own"
 
 
@@ -49,8 +53,8 @@ def joined_gpu_memory(
 class RegionGpuMeter:
     """Reads the visible GPUs; the probe is created when first needed.
 
-    ``devices`` are in CUDA's and torch's order. *warn* is called with the reason if
-    reading ends early. The driver has *patience* seconds to answer.
+    *warn* is called with the reason if reading ends early. The driver has *patience*
+    seconds to answer.
     """
 
     def __init__(
@@ -58,116 +62,107 @@ class RegionGpuMeter:
         factory: ProbeFactory | None,
         clock: Callable[[], Seconds],
         warn: Callable[[str], None],
-        patience: Seconds = _READING,
+        patience: Seconds = _PATIENCE,
     ) -> None:
-        self._factory = factory
+        self._factory = factory  # None: the driver is not called, or not any more
         self._clock = clock
         self._warn = warn
         self._patience = patience
         self._probe: GpuProbe | None = None
-        self._moment: tuple[GpuMemory, ...] = ()
-        self._read_at = float("-inf")  # when the driver was read last
+        # by UUID, in CUDA's and torch's order
         self._accounts: dict[str, GpuAccount] = {}
-        self._whole: tuple[GpuMemory, ...] = ()  # of the whole program
-        self.devices: tuple[GpuDevice, ...] = ()
-        self._readings: dict[str, GpuReading] = {}  # the last of each GPU, by UUID
+        self._moment: tuple[GpuMemory, ...] = ()
+        self._looks = 0
+        self._next: Seconds = 0.0  # until then the last reading counts
 
-    def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMemory, ...]:
-        """Return all GPUs' figures, which may be *at_most_old* seconds old.
+    def read(self) -> tuple[GpuMemory, ...]:
+        """Return all GPUs' figures.
 
         Of one moment: memory is what the program has on top of what was in use before
         it, or all that is in use where the driver hides processes. Torch's figures are
         peaks so far.
         """
         now = self._clock()
-        if now - self._read_at < at_most_old:
+        if self._factory is None or now < self._next:
             return self._moment
         try:
-            self._open(now)
-            if self._probe is not None:
-                self._look(self._probe, now)
-                self._read_at = now
+            changed = call_within_seconds(self._patience, lambda: self._ask(now))
+            self._take(now, {reading.uuid: reading for reading in changed})
+        except NoGpuError:
+            self.close()
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
             kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
-            self._probe = None
+            self.close()
             self._warn(f"GPUs are not read: {kind}{error}")
+        self._looks += 1
+        if self._looks > _AT_EACH_EDGE:
+            end = self._clock()
+            self._next = end + (end - now) * _PARTS
         return self._moment
 
-    def memory_used(self, gpu_uuid: str) -> Bytes | None:
-        """Return what all users hold of a GPU, by the last reading."""
-        reading = self._readings.get(gpu_uuid)
-        return None if reading is None else reading.memory_used
+    def in_use(self) -> tuple[tuple[GpuDevice, Bytes | None], ...]:
+        """Return each GPU with what all users held of it at the last reading."""
+        return tuple(
+            (account.device, None if account.last is None else account.last.memory_used)
+            for account in self._accounts.values()
+        )
 
     def close(self) -> None:
         """Stop calling the driver."""
-        self._factory = self._probe = None
+        self._factory = None
 
     def usage(self) -> tuple[GpuUsage, ...]:
         """Return the usage of each GPU."""
         return tuple(
             GpuUsage(
-                uuid=device.uuid,
-                name=device.name,
-                memory_total=device.memory_total,
-                memory_before=self._accounts[device.uuid].before,
-                peak_memory=whole.peak,
+                uuid=uuid,
+                name=account.device.name,
+                memory_total=account.device.memory_total,
+                memory_before=account.before,
+                peak_memory=account.in_use()[1],
                 source=_EDGES,
-                index=device.index,
-                device_peak_memory=self._accounts[device.uuid].device_peak,
+                index=account.device.index,
+                device_peak_memory=account.device_peak,
             )
-            for device, whole in zip(self.devices, self._whole, strict=False)
+            for uuid, account in self._accounts.items()
+            if account.last is not None
         )
 
-    def _open(self, now: Seconds) -> None:
-        # once only: after a failure the driver is not called again
-        factory, self._factory = self._factory, None
-        if factory is None:
-            return
-        self._probe = call_within_seconds(_OPENING, factory)
-        if self._probe is not None:
-            self.devices = call_within_seconds(self._patience, self._probe.devices)
+    def _ask(self, now: Seconds) -> tuple[GpuReading, ...]:
+        """Read the GPUs whose memory has changed, and only that, which is cheap."""
+        if self._probe is None and self._factory is not None:
+            self._probe = self._factory()
+            devices = self._probe.devices() if self._probe is not None else ()
             # what is in use at the first reading is not the program's
-            self._accounts = {
-                device.uuid: GpuAccount(device, now) for device in self.devices
-            }
+            self._accounts = {one.uuid: GpuAccount(one, now) for one in devices}
+        return () if self._probe is None else self._probe.read(activity=False)
 
-    def _look(self, probe: GpuProbe, now: Seconds) -> None:
-        # only memory, which is cheap; a GPU whose memory has not changed, as under a
-        # caching allocator, is not read and keeps its last reading
-        changed = call_within_seconds(
-            self._patience, lambda: probe.read(activity=False)
-        )
-        self._readings |= {reading.uuid: reading for reading in changed}
-        # a doubt about the driver's list grows with time, also while nothing changes
-        for uuid, reading in self._readings.items():
-            own = [pid for pid in reading.process_memory or () if is_descendant(pid)]
-            self._accounts[uuid].take(now, reading, own)
+    def _take(self, now: Seconds, changed: Mapping[str, GpuReading]) -> None:
         torch_devices = read_torch(sys.modules.get("torch"))
         torch_uuids = [torch_device.uuid for torch_device in torch_devices]
         moment = []
-        for number, device in enumerate(self.devices):
-            used = self._accounts[device.uuid].in_use()
-            if self.memory_used(device.uuid) is None:  # it has stopped answering
-                used = None
-            index = torch_number(device, number, torch_uuids)
+        for number, (uuid, account) in enumerate(self._accounts.items()):
+            # one whose memory has not changed, as under a caching allocator, keeps its
+            # last reading; a doubt about the driver's list grows with time meanwhile
+            reading = changed.get(uuid, account.last)
+            if reading is not None:
+                listed = reading.process_memory or ()
+                account.take(now, reading, [*filter(is_descendant, listed)])
+            used, _ = account.in_use()
+            index = torch_number(account.device, number, torch_uuids)
             peaks = (None, None) if index is None else torch_devices[index].peaks()
-            moment.append(GpuMemory(device.uuid, used, used, used, *peaks))
+            moment.append(GpuMemory(uuid, used, used, used, *peaks))
         self._moment = tuple(moment)
-        self._whole = joined_gpu_memory(self._whole, self._moment)
 
 
 def visible_gpus() -> GpuProbe | None:
-    """Return a probe of the visible GPUs; None if there is none.
+    """Return a probe of the visible GPUs; None where no driver can be.
 
     Raises:
+        NoGpuError: a driver is here, and no GPU.
         GpuError: the driver does not start.
     """
-    if not gpu_may_be_present(os.environ):
-        return None
-    try:
-        return open_probe(os.environ)
-    except NoGpuError:
-        return None
+    return open_probe(os.environ) if gpu_may_be_present(os.environ) else None
 
 
 def is_descendant(pid: int) -> bool:

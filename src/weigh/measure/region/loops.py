@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from math import nan
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -11,8 +12,7 @@ from weigh.errors import UsageError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.region.channel import clock
 from weigh.measure.region.region import checked_whole_number
-from weigh.measure.region.spans import MOST_KEPT
-from weigh.measure.region.tracker import current
+from weigh.measure.region.tracker import MOST_KEPT, current
 from weigh.probe.gpu_libraries import wait_quietly
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ _WORST_BATCH = "WEIGH_WORST_BATCH"  # set by weigh run --worst-batch
 _Batch = TypeVar("_Batch")
 # seconds between two readings of memory, so that a batch costs 0.7 us (docs/python.md)
 LOOK_INTERVAL = 1.0
-# what makes a batch so much longer that the memory is read: of a loader that sorts its
-# samples each batch is longer, and these are a hundred readings from 1 to 130 tokens
-_LONGER = 21 / 20
 
 
 class TimedLoop(msgspec.Struct, Generic[_Batch], eq=False):
@@ -63,20 +60,20 @@ class TimedLoop(msgspec.Struct, Generic[_Batch], eq=False):
             sync = sync or longest_first.is_chosen  # the few times count for all
             if longest_first.note is not None:
                 tracker.warn(f"--worst-batch: {longest_first.note}")
-        times = running.times
+        times, total = running.times, running.total
         # a name would keep the batch alive while the program works on the next one
         box: list[_Batch] = []
+        count: float
         look_at = clock() + LOOK_INTERVAL
         started = clock()
         try:
             for batch in iterable:
                 try:
-                    plain = type(batch) is running.plain
                     # len is a fast way for the type that was counted that way before
-                    count = len(batch) if plain else running.sample_count(batch)  # type: ignore[arg-type]
+                    is_plain = type(batch) is running.plain and not running.has_lengths
+                    count = len(batch) if is_plain else running.count(batch)  # type: ignore[arg-type]
                 except Exception:  # noqa: BLE001 - of unknown length, but still a batch
-                    running.known, count = False, 0
-                length = running.length(batch) if running.has_lengths else 0
+                    count = nan
                 box.append(batch)
                 del batch
                 yield box.pop()
@@ -85,22 +82,21 @@ class TimedLoop(msgspec.Struct, Generic[_Batch], eq=False):
                 now = clock()
                 times.append(now - started)
                 running.samples += count
-                if length > running.longest:
-                    running.longest = length * _LONGER
-                    tracker.add_length(running, length)
+                if running.length > total.longest:
+                    tracker.add_length(running)
                     # reading the memory does not count for the next batch
                     now = clock()
                 # nothing is due: go on as fast as possible
                 if now < look_at and len(times) < MOST_KEPT:
                     started = now
                     continue
-                tracker.add_batches(running)
+                running.flush()
                 started = clock()
                 look_at = started + LOOK_INTERVAL
             if longest_first is not None:
-                running.total.add_forecast(longest_first.forecast(self.total))
+                running.forecast = longest_first.forecast(self.total)
         finally:
-            tracker.add_batches(running, ends=True)
+            running.end()
 
 
 def batches(

@@ -11,6 +11,7 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.measure.region.region import checked_whole_number
 from weigh.probe.gpu_libraries import wait_for_gpus
+from weigh.robust import median_of
 from weigh.units import Seconds, format_brief
 
 
@@ -79,12 +80,10 @@ def timeit(
     )
     number = number or timed_calls.autorange()[0]
     took = [seconds / number for seconds in timed_calls.repeat(repeat, number)]
-    ordered = sorted(took)
-    middle = (ordered[(repeat - 1) // 2] + ordered[repeat // 2]) / 2
     return CallTiming(
-        minimum=ordered[0],
-        median=middle,
-        maximum=ordered[-1],
+        minimum=min(took),
+        median=median_of(took),
+        maximum=max(took),
         number=number,
         repeat=repeat,
         times=tuple(took),

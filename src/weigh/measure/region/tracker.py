@@ -1,18 +1,32 @@
 """Measure all regions of this process: one stack of spans, written to one file.
 
-Any error here turns measuring off, with one warning; the program goes on. A fork starts
-with a tracker of its own.
+A region is a call of a phase or a running loop over batches. Any error here turns
+measuring off, with one warning; the program goes on. A fork starts with a tracker of
+its own.
 """
+
+# ruff: noqa: ANN401 - any loader's batch
 
 import atexit
 import os
 import sys
+import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import wraps
+from math import isnan, nan
 from threading import RLock
-from typing import Concatenate, ParamSpec, TypeVar
+from types import ModuleType
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.measure.region.batch_shapes import rows_of_batch, shape_of_rows
 from weigh.measure.region.channel import (
+    BOUND,
+    MARK_SLACK,
     BatchesLine,
     EventLine,
     PhaseLine,
@@ -29,19 +43,27 @@ from weigh.measure.region.gpu_meter import (
     most,
     visible_gpus,
 )
-from weigh.measure.region.spans import (
-    LoopTotal,
-    OpenPhase,
-    OpenRegion,
-    RunningLoop,
-    cpu_time,
-    innermost,
-)
 from weigh.model.gpu import GpuMemory
-from weigh.model.record import ProgramEvent, ProgramPhase, ProgramRegions
+from weigh.model.record import (
+    BatchTimes,
+    LengthPeak,
+    ProgramEvent,
+    ProgramPhase,
+    ProgramRegions,
+    RecordedRank,
+    WholeLoopForecast,
+)
 from weigh.probe.gpu import GpuDevice
+from weigh.probe.gpu_libraries import wait_quietly
 from weigh.probe.own_memory import OwnMemory, own_memory
-from weigh.units import KIB, Bytes, Seconds
+from weigh.robust import median_of
+from weigh.units import Bytes, Seconds
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 Report = Callable[["RegionTracker"], str]
 _P = ParamSpec("_P")
@@ -50,14 +72,240 @@ _Key = tuple[str, ...] | str  # of a phase the names, of a loop size and length
 
 # a program that makes up names, sizes or events without end stays within some MiB
 _MOST_PLACES = 1000  # phases; more of them share one
-_DEEPEST = 32  # levels of nesting; what lies deeper shares that one, too
 _MOST_LOOPS = 100  # loops, by size and length; more of them share one
 _MOST_EVENTS = 10_000  # events; the first ones are kept
 _MORE = "(more phases)"
-# a phase called often costs 26 us (docs/python.md), a call of the driver more than
-# that: from so many calls on, a GPU reading may be so old
-_OFTEN, _GPU_AGE = 10, 0.1  # calls; seconds
-_SLACK = 64 * KIB  # VmHWM's own counters are off by as much
+_RESET = "kernel high-water mark, started anew at each region"
+MOST_KEPT = 20_000  # durations for the median: 160 KB; of more, every 2nd, 4th...
+# what makes a batch so much longer that the memory is read: of a loader that sorts its
+# samples each batch is longer, and these are a hundred readings from 1 to 130 tokens
+_LONGER = 21 / 20
+
+
+class OpenRegion(msgspec.Struct, eq=False):
+    """A region and its memory from its start until now, or until it ended."""
+
+    # None: it is not open; that of another process: a fork inherits its parent's
+    tracker: "RegionTracker | None" = None
+    before: Bytes | None = None  # None: not known, as for all memory
+    after: Bytes | None = None
+    peak_memory: Bytes | None = None  # of this process
+    exact: bool = False  # whether the peak is; known at the end
+    gpus: tuple[GpuMemory, ...] = ()
+
+    def end(self) -> None:
+        """End the region, if it is open."""
+        raise NotImplementedError
+
+
+class MeasuredRegion(OpenRegion, eq=False):
+    """A call of a phase: the block of a ``with`` statement.
+
+    Its figures are available after its end. It can be used once. ``and_then`` is
+    called with its name at the end.
+    """
+
+    name: str = ""
+    sync: bool = False  # wait for the GPU at both edges
+    and_then: Callable[[str], None] | None = None
+    is_used: bool = False
+    path: tuple[str, ...] = ()  # names of the phases around it and its own
+    parent: "MeasuredRegion | None" = None
+    start: Seconds = 0.0
+    cpu_start: Seconds = 0.0
+    wall_time: Seconds | None = None
+    cpu_time: Seconds | None = None  # of the whole process
+
+    def __enter__(self) -> Self:
+        if self.is_used:
+            raise UsageError(
+                f"phase {self.name!r} is used twice: "
+                "write `with weigh.phase(...)` anew each time"
+            )
+        self.is_used = True
+        if self.sync:
+            wait_quietly()
+        current().enter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.sync:
+            wait_quietly()
+        self.end()
+        if self.and_then is not None:
+            self.and_then(self.name)
+
+    def __call__(self, *_: object) -> NoReturn:
+        """Raise UsageError: a phase is no decorator."""
+        raise UsageError(
+            f"phase {self.name!r} goes into a with statement; above a function, "
+            f"write @weigh.measured(name={self.name!r})"
+        )
+
+    def __repr__(self) -> str:
+        return f"<weigh.phase {self.name!r}>"
+
+    def end(self) -> None:
+        """End the call, if it is open."""
+        # the clocks stop first, so that measuring does not count in the region
+        now, cpu = clock(), cpu_time()
+        # it may have ended in another task than it began in
+        if innermost.get() is self:
+            innermost.set(self.parent)
+        if self.tracker is not None:
+            self.wall_time, self.cpu_time = now - self.start, cpu - self.cpu_start
+            self.tracker.leave(self)
+
+    def figures(self) -> ProgramPhase:
+        """Return the figures of a call, which may not have ended."""
+        wall, has_ended = self.wall_time or 0.0, self.wall_time is not None
+        source = _RESET if self.exact else BOUND
+        return ProgramPhase(
+            self.path[-1],
+            len(self.path) - 1,
+            int(has_ended),
+            self.start,
+            self.start + wall,
+            wall,
+            self.cpu_time,
+            memory_before=self.before,
+            memory_after=self.after,
+            peak_memory=self.peak_memory if has_ended else None,
+            gpus=self.gpus if has_ended else (),
+            source=source if has_ended and self.peak_memory is not None else None,
+        )
+
+
+# of this thread or task; it may have ended, or be that of the parent of a fork
+innermost: ContextVar[MeasuredRegion | None] = ContextVar("weigh_region", default=None)
+
+
+def cpu_time() -> Seconds:
+    """Return the CPU seconds of this process and its waited-for children."""
+    if resource is None:
+        return time.process_time()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    waited_for = float(children.ru_utime + children.ru_stime)
+    return time.process_time() + waited_for
+
+
+class LoopTotal(msgspec.Struct, eq=False):
+    """All loops over batches of one nominal size and expected count, so far.
+
+    The median is exact up to :data:`MOST_KEPT` batches; of more it is that of an even
+    selection.
+    """
+
+    key: str  # size and expected count
+    batches: BatchTimes  # without the median
+    kept: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
+    stride: int = 1  # of so many durations one is kept
+    longest: float = 0.0  # the length from which on the memory is read
+
+    def expect(self, count: int) -> None:
+        """Add a loop of so many batches."""
+        total = (self.batches.total or 0) + count
+        self.batches = msgspec.structs.replace(self.batches, total=total)
+
+    def add(self, loop: "RunningLoop", end: Seconds) -> None:
+        """Add the new batches of a running loop, and its memory."""
+        times, so_far = loop.times, self.batches
+        known = [one for one in (so_far.time_min, so_far.time_max) if one is not None]
+        known.extend(times)
+        lengths = [one for one in (so_far.shortest, loop.shortest) if one is not None]
+        count = so_far.count + len(times)
+        time = (so_far.time_mean or 0.0) * so_far.count + sum(times)
+        samples = (nan if so_far.samples is None else so_far.samples) + loop.samples
+        forecast = so_far.forecast
+        if loop.forecast is not None:
+            forecast = forecast.joined(loop.forecast) if forecast else loop.forecast
+        if times:
+            self.kept.extend(times[-so_far.count % self.stride :: self.stride])
+        while len(self.kept) > MOST_KEPT:
+            del self.kept[1::2]
+            self.stride *= 2
+        self.batches = msgspec.structs.replace(
+            so_far,
+            count=count,
+            samples=None if isnan(samples) else samples,
+            time_min=min(known, default=None),
+            time_mean=time / count if count else None,
+            time_max=max(known, default=None),
+            time_per_sample=time / samples if samples > 0 else None,
+            peak_memory=most(so_far.peak_memory, loop.peak_memory),
+            gpus=joined_gpu_memory(so_far.gpus, loop.gpus),
+            # of a loop of which some batches ran, these were all
+            total=so_far.total if forecast is None else count,
+            end=end,
+            shortest=min(lengths, default=None),
+            forecast=forecast,
+        )
+
+    def add_length(self, loop: "RunningLoop") -> None:
+        """Add the memory by the end of the longest batch so far."""
+        self.longest = loop.length * _LONGER
+        on_gpu = max((gpu.of_program for gpu in loop.gpus), default=None)
+        peak = LengthPeak(loop.length, loop.peak_memory, on_gpu)
+        self.batches = msgspec.structs.replace(
+            self.batches, lengths=(*self.batches.lengths, peak)
+        )
+
+    def line(self, process: str) -> BatchesLine:
+        """Return the figures so far."""
+        median = median_of(self.kept) if self.kept else None
+        batches = msgspec.structs.replace(self.batches, time_median=median)
+        return BatchesLine(process, self.key, batches)
+
+
+class RunningLoop(OpenRegion, eq=False, kw_only=True):
+    """A running loop, with its batches that are not yet added to its total."""
+
+    total: LoopTotal
+    times: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
+    samples: float = 0  # nan once a batch could not be counted
+    length: int = 0  # of the longest sample in the last batch
+    shortest: int | None = None  # such length; None: no batch has one
+    has_lengths: bool = True
+    plain: type | None = None  # the rows of such batches are the batches themselves
+    forecast: WholeLoopForecast | None = None  # at its end; None: all batches ran
+
+    def add(self, time: Seconds, samples: int | None) -> None:
+        """Add a batch; None: its samples are not known."""
+        self.times.append(time)
+        self.samples += nan if samples is None else samples
+
+    def end(self) -> None:
+        """Add the last batches, and end the loop."""
+        self.flush(ends=True)
+
+    def flush(self, *, ends: bool = False) -> None:
+        """Add the batches since the last call to the total; read the memory."""
+        if self.tracker is not None:
+            self.tracker.add_batches(self, ends=ends)
+        self.samples = 0
+        del self.times[:]
+
+    def count(self, batch: Any) -> int:
+        """Return the number of samples: 1 for text, the rows for columns.
+
+        Notes the length of the longest sample: its text, list or padded row. From the
+        first batch without such samples on, it is not looked for.
+
+        Raises:
+            Exception: the batch cannot be counted.
+        """
+        looks, self.length, self.has_lengths = self.has_lengths, 0, False
+        is_plain = type(batch) is self.plain
+        rows = batch if is_plain else rows_of_batch(batch, self.total.batches.size)
+        # rows that are the batch itself: so are those of the next one of this type
+        if rows is batch:
+            self.plain = type(batch)
+        shape = shape_of_rows(rows) if looks else None
+        if shape is not None:
+            self.length, self.has_lengths = shape.longest, True
+            if self.shortest is None or self.length < self.shortest:
+                self.shortest = self.length
+        return 1 if isinstance(rows, str | bytes) else len(rows)
 
 
 def _measures_or_turns_off(
@@ -121,40 +369,33 @@ class RegionTracker:
         self._started = clock()
 
     @_measures_or_turns_off
-    def enter(self, region: OpenPhase, name: str) -> None:
+    def enter(self, phase: MeasuredRegion) -> None:
         """Start a phase below the innermost open one, unless measuring is off."""
         parent = innermost.get()
         # regions may end in another order, and a fork inherits those of its parent
-        while parent is not None and (parent.closed or parent.owner is not self):
+        while parent is not None and parent.tracker is not self:
             parent = parent.parent
-        path = (*(parent.path if parent else ()), name)
-        is_full = path not in self._phases and len(self._phases) >= _MOST_PLACES
-        if is_full or len(path) > _DEEPEST or path[0] == _MORE:
+        path = (*(parent.path if parent else ()), phase.name)
+        if path not in self._phases and len(self._phases) >= _MOST_PLACES:
             path = (_MORE,)
-        region.path, region.parent, region.start = path, parent, clock()
-        self._begin(region, often=self._is_frequent(path))
+        phase.path, phase.parent, phase.start = path, parent, clock()
+        self._begin(phase)
         if path not in self._phases:
-            self._phases[path] = region.figures()
+            self._phases[path] = phase.figures()
             self._unwritten.add(path)
-            if self.file.has_room:  # shows where a killed job was
-                self._write_changes(region.start)
-        region.owner = self
-        innermost.set(region)
-        # the clocks start last, so that measuring does not count in the region
-        region.cpu_start = cpu_time()
-        region.start = clock()
+            self._write_changes(phase.start)  # shows where a killed job was
+        innermost.set(phase)
+        # the clocks start last, so that measuring does not count in the phase
+        phase.cpu_start = cpu_time()
+        phase.start = clock()
 
     @_measures_or_turns_off
-    def leave(self, region: OpenPhase) -> None:
+    def leave(self, phase: MeasuredRegion) -> None:
         """Add a call of a phase, whose clocks have stopped."""
-        self._end(region, often=self._is_frequent(region.path))
-        region.peak_memory = region.peak
-        call = region.figures()
-        self._phases[region.path] = joined_phases(self._phases[region.path], call)
-        self._note_change(region.path, call.end)
-
-    def _is_frequent(self, path: tuple[str, ...]) -> bool:
-        return path in self._phases and self._phases[path].calls >= _OFTEN
+        self._look(phase, ends=True)
+        call = phase.figures()
+        self._phases[phase.path] = joined_phases(self._phases[phase.path], call)
+        self._note_change(phase.path, call.end)
 
     @_measures_or_turns_off
     def begin_loop(self, size: int | None, total: int | None) -> RunningLoop:
@@ -163,33 +404,26 @@ class RegionTracker:
         if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
             key, size = "more", None
         now = clock()
-        loop = self._loops.setdefault(key, LoopTotal(key, size, now, now))
+        none = BatchTimes(size, 0, 0, start=now, end=now)
+        loop = RunningLoop(total=self._loops.setdefault(key, LoopTotal(key, none)))
         if total is not None:
-            loop.total = (loop.total or 0) + total
-        running = RunningLoop(self, total=loop)
-        self._begin(running)
-        return running
-
-    def add_batches(self, loop: RunningLoop, *, ends: bool = False) -> None:
-        """Add the batches of a running loop since the last call; read the memory."""
-        self._add_batches(loop, ends=ends)
-        loop.samples = 0
-        del loop.times[:]
+            loop.total.expect(total)
+        self._begin(loop)
+        return loop
 
     @_measures_or_turns_off
-    def _add_batches(self, loop: RunningLoop, *, ends: bool) -> None:
-        if loop.owner is self and not loop.closed:
-            (self._end if ends else self._look)(loop)
-            now = clock()
-            loop.add_up(now)
-            self._note_change(loop.total.key, now)
+    def add_batches(self, loop: RunningLoop, *, ends: bool) -> None:
+        """Add the new batches of a running loop; read the memory."""
+        self._look(loop, ends=ends)
+        now = clock()
+        loop.total.add(loop, now)
+        self._note_change(loop.total.key, now)
 
     @_measures_or_turns_off
-    def add_length(self, loop: RunningLoop, length: int) -> None:
+    def add_length(self, loop: RunningLoop) -> None:
         """Read the memory after a batch with the longest sample so far."""
-        if not loop.closed:
-            self._look(loop, often=True)
-            loop.add_length(length)
+        self._look(loop)
+        loop.total.add_length(loop)
 
     @_measures_or_turns_off
     def add_event(self, name: str, value: float | str | None) -> None:
@@ -206,9 +440,7 @@ class RegionTracker:
         """Return the visible GPUs, each with what is in use of it by all users."""
         with self.lock:
             self._meter.read()
-            return tuple(
-                (gpu, self._meter.memory_used(gpu.uuid)) for gpu in self._meter.devices
-            )
+            return self._meter.in_use()
 
     def regions(self) -> ProgramRegions:
         """Return the regions so far, with times since the first one."""
@@ -216,8 +448,7 @@ class RegionTracker:
             if not self.is_off:
                 self._edge()
             lines = [
-                # without its rank: to one process, that is no news
-                ProcessLine("", memory=self._peak, gpus=self._meter.usage()),
+                self._own_line(None),  # without its rank: to one process, no news
                 *self._lines((*self._phases, *self._loops)),
                 *(EventLine("", event) for event in self._events),
             ]
@@ -228,10 +459,7 @@ class RegionTracker:
         """End all open regions, and write the final figures."""
         self._meter.close()  # the driver may be shut down by now
         for region in tuple(self._open):
-            if isinstance(region, OpenPhase):
-                leave_phase(region)
-            elif isinstance(region, RunningLoop):
-                self.add_batches(region, ends=True)
+            region.end()
         self._edge()
         self._write_changes(clock())
         self.file.at_the_end = True  # exit handlers may have regions
@@ -242,25 +470,23 @@ class RegionTracker:
             self._warned.add(line)
             print_error(f"weigh: {line}\n")
 
-    def _begin(self, region: OpenRegion, *, often: bool = False) -> None:
-        """Open *region*; if that happens *often*, GPU figures may be a little old."""
-        region.gpus = self._read_gpus(often=often)
+    def _begin(self, region: OpenRegion) -> None:
+        """Open a region."""
+        region.gpus = self._read_gpus()
         region.before, mark = self._edge()
         # a mark that was not reset is only an upper bound
-        region.peak = region.before if self._resets else mark
+        region.peak_memory = region.before if self._resets else mark
+        region.tracker = self
         self._open.add(region)
 
-    def _look(self, region: OpenRegion, *, often: bool = False) -> None:
-        """Update an open region."""
-        self._read_gpus(often=often)
+    def _look(self, region: OpenRegion, *, ends: bool = False) -> None:
+        """Update an open region, and close it if it *ends*."""
+        self._read_gpus()
         region.after, _ = self._edge()
         region.exact = self._resets
-
-    def _end(self, region: OpenRegion, *, often: bool = False) -> None:
-        """Close *region*."""
-        self._look(region, often=often)
-        region.closed = True
-        self._open.discard(region)
+        if ends:
+            region.tracker = None
+            self._open.discard(region)
 
     def _edge(self) -> tuple[Bytes | None, Bytes | None]:
         """Store the mark for all open regions, then reset it.
@@ -275,16 +501,16 @@ class RegionTracker:
         resident, mark = reading
         # the mark is the process's, so it counts for all that is open
         for region in tuple(self._open):
-            region.peak = most(region.peak, mark)
+            region.peak_memory = most(region.peak_memory, mark)
         self._peak = most(self._peak, mark)
         # a mark at what is held now needs no reset
-        if self._resets and mark > resident + _SLACK:
-            is_kept = self.file.keep_peak(self._peak, self._meter.usage())
+        if self._resets and mark > resident + MARK_SLACK:
+            is_kept = self.file.keep_peak(self._own_line(self.file.rank))
             self._resets = is_kept and self._memory.reset()
         return resident, mark
 
-    def _read_gpus(self, *, often: bool) -> tuple[GpuMemory, ...]:
-        moment = self._meter.read(_GPU_AGE if often else 0.0)
+    def _read_gpus(self) -> tuple[GpuMemory, ...]:
+        moment = self._meter.read()
         if moment is not self._moment:  # otherwise all open regions have it
             self._moment = moment
             for region in tuple(self._open):
@@ -299,10 +525,13 @@ class RegionTracker:
 
     def _write_changes(self, current_time: Seconds) -> None:
         """Write all changes for weigh run."""
-        own = self.file.process_line(self._peak, self._meter.usage())
         # a finalizer may add to it meanwhile
         changed, self._unwritten = self._unwritten, set()
-        self.file.write_changes((own, *self._lines(changed)), current_time)
+        lines = (self._own_line(self.file.rank), *self._lines(changed))
+        self.file.write_changes(lines, current_time)
+
+    def _own_line(self, rank: RecordedRank | None) -> ProcessLine:
+        return ProcessLine(self.file.process, rank, self._peak, self._meter.usage())
 
     def _lines(self, keys: Iterable[_Key]) -> Iterator[PhaseLine | BatchesLine]:
         process = self.file.process
@@ -353,18 +582,6 @@ def current() -> RegionTracker:
             process.tracker = RegionTracker(os.environ, gpus=gpus)
             _finish_at_exit()
         return process.tracker
-
-
-def leave_phase(region: OpenPhase) -> None:
-    """End a call of a phase, unless this is a fork of the process that began it."""
-    # the clocks stop first, for the same reason
-    now, cpu = clock(), cpu_time()
-    # it may have ended in another task than it began in
-    if innermost.get() is region:
-        innermost.set(region.parent)
-    if isinstance(region.owner, RegionTracker) and not region.closed:
-        region.wall_time, region.cpu_time = now - region.start, cpu - region.cpu_start
-        region.owner.leave(region)
 
 
 def report_at_exit(report: Report) -> None:

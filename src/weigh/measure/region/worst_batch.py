@@ -4,9 +4,12 @@ The longest text decides the memory of a whole set, and the time of all batches 
 from the time of a few and the lengths of all. ``weigh run --worst-batch`` asks for it.
 """
 
+# ruff: noqa: ANN401 - any loader
+
 import copy
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from statistics import fmean
 from typing import Any
@@ -17,7 +20,7 @@ from weigh.measure.region.batch_shapes import (
     BatchShape,
     rows_of_batch,
     sample_length,
-    shape_of_batch,
+    shape_of_rows,
 )
 from weigh.measure.region.channel import clock
 from weigh.model.record import WholeLoopForecast
@@ -36,7 +39,6 @@ _MEASURES: tuple[Callable[[BatchShape], int], ...] = (
 )
 # the largest by each measure, others, and the two longest again
 _FEWEST = len(_MEASURES) + _LEAST_SPREAD + 2
-_NO_LENGTHS = "its batches have no lengths"
 # lengths by index: a data set is read once, however many epochs go over it
 _lengths_of_data_sets: WeakKeyDictionary[Any, dict[Any, int]] = WeakKeyDictionary()
 
@@ -66,7 +68,7 @@ class LongestBatchesFirst:
             self._run_all(f"{type(error).__name__}: {error}", loader)
             return
         if not is_indexed:
-            self._choose_of_stream(loader, size)
+            self._choose(iter(loader), size)
         if self.is_cut:
             self.note = f"only the first {len(self.shapes)} batches were looked at"
         elif not self.shapes and self.note is None:
@@ -115,7 +117,7 @@ class LongestBatchesFirst:
             left_out=max(0.0, whole - self._spent),
         )
 
-    def _choose_by_index(self, loader: Any, size: int | None) -> bool:  # noqa: ANN401
+    def _choose_by_index(self, loader: Any, size: int | None) -> bool:
         """Choose of a list or a DataLoader; return False if *loader* is neither."""
         # a sampler that draws no indices is that of a stream
         sampler = getattr(loader, "batch_sampler", None)
@@ -130,19 +132,12 @@ class LongestBatchesFirst:
         is_sequence = hasattr(loader, "__getitem__") and hasattr(loader, "__len__")
         if not is_sequence or hasattr(loader, "keys") or hasattr(loader, "shape"):
             return False
-        for number in self._in_time(range(len(loader))):
-            shape = shape_of_batch(loader[number], size)
-            if shape is None:
-                self._run_all(_NO_LENGTHS, loader)
-                return True
-            self.shapes.append(shape)
-        self._order = _batches_to_run(self.shapes, len(loader))
-        self._batches = map(loader.__getitem__, self._order)
+        self._choose(map(loader.__getitem__, range(len(loader))), size, loader)
         return True
 
     def _drawn_indices(
         self,
-        samples: Any,  # noqa: ANN401 - as above
+        samples: Any,
         sampler: Iterable[Any],
     ) -> list[list[Any]]:
         """Read the lengths of a data set of torch; return the indices of batches."""
@@ -160,27 +155,33 @@ class LongestBatchesFirst:
             self.shapes.append(BatchShape(len(several), max(several), sum(several)))
         return batches
 
-    def _choose_of_stream(self, loader: Iterable[Any], size: int | None) -> None:
-        """Go over text once without the program's work; keep the batches to be run.
+    def _choose(
+        self, stream: Iterator[Any], size: int | None, batches: Any = None
+    ) -> None:
+        """Go over lists or text once without the program's work, and choose.
 
-        Tensors are not kept: that would take memory which the whole run does not take.
+        *batches* has them by number; of a stream, which has no numbers, those to be run
+        are kept. Not tensors: that would take memory which the whole run does not take.
         """
-        stream = self._batches = iter(loader)
         kept: dict[int, Any] = {}
         for number, batch in enumerate(self._in_time(stream)):
-            shape = shape_of_batch(batch, size)
-            if number == 0 and shape is None:
-                return self._run_all(_NO_LENGTHS, _again([batch], stream))
-            if number == 0 and hasattr(rows_of_batch(batch, size), "shape"):
-                why = "it is a stream of tensors"
+            shape, is_tensor = None, False
+            with suppress(Exception):  # any error of a foreign batch
+                rows = rows_of_batch(batch, size)
+                shape, is_tensor = shape_of_rows(rows), hasattr(rows, "shape")
+            if number == 0 and (shape is None or (is_tensor and batches is None)):
+                why = "its batches have no lengths"
+                why = why if shape is None else "it is a stream of tensors"
                 return self._run_all(why, _again([batch], stream))
             self.shapes.append(shape or BatchShape(1, 0, 0))
-            kept[number] = batch
+            if batches is None:
+                kept[number] = batch
             if len(kept) > _KEPT:
                 # of those kept so far: the longest of them are the longest of all
                 kept = {n: kept[n] for n in _batches_to_run(self.shapes, 0, kept)}
-        self._order = _batches_to_run(self.shapes, 0, kept)
-        self._batches = map(kept.__getitem__, self._order)
+        count = 0 if batches is None else len(batches)
+        self._order = _batches_to_run(self.shapes, count, kept)
+        self._batches = map((batches or kept).__getitem__, self._order)
         return None
 
     def _run_all(self, why: str, batches: Iterable[Any]) -> None:
@@ -205,14 +206,16 @@ def _again(box: list[Any], stream: Iterator[Any]) -> Iterator[Any]:
 
 
 def _batches_to_run(
-    shapes: Sequence[BatchShape], count: int, among: Iterable[int] | None = None
+    shapes: Sequence[BatchShape], count: int, among: Iterable[int] = ()
 ) -> list[int]:
     """Return the numbers of the batches to run: the longest, and evenly spread ones.
+
+    They are *among* those, if there are any, else all.
 
     How many depends on the *count* of all only: ranks that wait for each other in each
     batch have different longest ones.
     """
-    numbers = range(len(shapes)) if among is None else among
+    numbers = among or range(len(shapes))
     falling = sorted(numbers, key=lambda number: -shapes[number].padded)
     # each of few batches runs, once
     if len(shapes) <= _FEWEST:

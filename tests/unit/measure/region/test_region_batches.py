@@ -15,9 +15,13 @@ from region_programs import TrackWith, report_of, run
 
 from weigh.errors import UsageError
 from weigh.flow.run.regions import batches
-from weigh.measure.region import loops, spans
-from weigh.measure.region.spans import LoopTotal
-from weigh.measure.region.tracker import RegionTracker
+from weigh.measure.region import loops
+from weigh.measure.region.tracker import (
+    MOST_KEPT,
+    LoopTotal,
+    RegionTracker,
+    RunningLoop,
+)
 from weigh.model.record import BatchTimes, LengthPeak
 from weigh.probe.own_memory import OwnMemory
 from weigh.render.region_lines import memory_by_length
@@ -266,10 +270,10 @@ times = st.lists(st.floats(min_value=1e-7, max_value=1e4))
 
 
 def loop_of(*parts: list[float]) -> BatchTimes:
-    total = LoopTotal("", None, 0.0, 0.0)
+    total = LoopTotal("", BatchTimes(None, 0, 0))
     for part in parts:
-        total.add_times(array("d", part))
-    assert len(total.kept) <= spans.MOST_KEPT
+        total.add(RunningLoop(total=total, times=array("d", part)), 0.0)
+    assert len(total.kept) <= MOST_KEPT
     return total.line("").batches
 
 

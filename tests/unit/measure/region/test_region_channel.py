@@ -150,7 +150,7 @@ def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
 def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     said: list[str] = []
     file = RegionFile({"WEIGH_CHANNEL": "/dev/full"}, said.append)
-    assert file.keep_peak(1 << 30, ()) is False
+    assert file.keep_peak(wire.ProcessLine("1", memory=1 << 30)) is False
     file.write([wire.EventLine("1", ProgramEvent("a", 0.0))])
     assert len(said) == 1
     assert "No space left" in said[0]

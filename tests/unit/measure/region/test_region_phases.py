@@ -196,7 +196,6 @@ def test_names_or_nesting_without_end_stay_in_bounded_room(
                 nest(depth - 1)
 
     nest(200)
-    assert len(tracker.regions().phases) == 33  # 32 places, and one for the rest
     for number in range(3000):
         with phase(f"step {number}"):
             pass

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from region_programs import report_of, run
 
 from weigh.measure.region import worst_batch
-from weigh.measure.region.batch_shapes import BatchShape, sample_length, shape_of_batch
+from weigh.measure.region.batch_shapes import (
+    BatchShape,
+    rows_of_batch,
+    sample_length,
+    shape_of_rows,
+)
 from weigh.measure.region.channel import BatchesLine, regions_of_lines
 from weigh.measure.region.worst_batch import LongestBatchesFirst
 from weigh.model.record import BatchTimes, WholeLoopForecast
@@ -44,7 +49,8 @@ def padded(batch: Sequence[str]) -> int:
 def test_a_batch_has_rows_and_the_lengths_of_them(
     batch: Any, shape: tuple[int, int, int] | None
 ) -> None:
-    assert shape_of_batch(batch, None) == (shape and BatchShape(*shape))
+    expected = shape and BatchShape(*shape)
+    assert shape_of_rows(rows_of_batch(batch, None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -230,7 +236,7 @@ def test_what_is_left_out_adds_up_in_a_process_but_not_over_processes() -> None:
     def line(process: str, loop: str, left_out: float) -> BatchesLine:
         forecast = WholeLoopForecast(300, 9, time=50.0, left_out=left_out)
         batches = BatchTimes(None, 8, 8, forecast=forecast)
-        return BatchesLine(process, loop, 1.0, batches)
+        return BatchesLine(process, loop, batches)
 
     lines = [line("a", "train", 40.0), line("a", "test", 5.0), line("b", "train", 41.0)]
     loops = regions_of_lines(lines, started=0.0, ended=9.0).batches
