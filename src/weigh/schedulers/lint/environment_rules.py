@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from weigh.model.lint import LintFinding
 from weigh.schedulers.conda_environments import conda_program, lacks_conda_environment
@@ -46,7 +47,7 @@ def _conda(lint_case: LintCase) -> Iterator[LintFinding]:
         if len(words) < _ACTIVATE or words[0] not in _CONDA or words[1] != "activate":
             continue
         before = lint_case.body.commands[:place]
-        useless = [one for one in before if _is_without_conda(lint_case, one)]
+        useless = [one for one in before if _lacks(lint_case, one, _CONDA_SET_UP)]
         hooks = [one for one in before if one not in useless]
         if _is_login(lint_case) or any(map(_hooks_conda, hooks)):
             return
@@ -64,11 +65,6 @@ def _conda(lint_case: LintCase) -> Iterator[LintFinding]:
         )
         yield make(command, "conda", effect, fix)
         return
-
-
-def _is_without_conda(lint_case: LintCase, command: ShellCommand) -> bool:
-    """Return whether a command sources a file that certainly defines no conda."""
-    return _gives_conda(lint_case, _sourced_path(lint_case, command)) is False
 
 
 def _missing_environments(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -113,8 +109,7 @@ def _modules(lint_case: LintCase) -> Iterator[LintFinding]:
         if command.name not in _MODULES or command.name in lint_case.body.functions:
             continue
         starts = filter(_starts_shell, lint_case.body.commands[:place])
-        paths = (_sourced_path(lint_case, one) for one in starts)
-        if any(not _is_left_early(lint_case, path) for path in paths):
+        if not all(_lacks(lint_case, one, _MODULES_SET_UP) for one in starts):
             return
         where, fix = "in a batch shell", "source /etc/profile before it"
         if in_sh:
@@ -348,26 +343,31 @@ def _sourced_path(lint_case: LintCase, command: ShellCommand) -> str | None:
     return lint_case.absolute(command.words[1], lint_case.start)
 
 
-def _is_left_early(lint_case: LintCase, path: str | None) -> bool:
-    """Return whether a sourced file returns at its start where there is no terminal.
+class _SetUp(NamedTuple):
+    """What sets up a program in a file of a shell, and what a file without it lacks."""
 
-    Distributions begin ~/.bashrc so: what follows is for people who type.
+    hook: re.Pattern[str]
+    mention: re.Pattern[str]
+
+
+_CONDA_SET_UP = _SetUp(_HOOK, _OF_CONDA)
+# a system's file may set up modules by the name of another file: any text counts
+_MODULES_SET_UP = _SetUp(re.compile("modul|lmod"), re.compile(""))
+
+
+def _lacks(lint_case: LintCase, command: ShellCommand, set_up: _SetUp) -> bool:
+    """Return whether a command sources a file that certainly sets up no such thing."""
+    return _sets_up(lint_case, _sourced_path(lint_case, command), set_up) is False
+
+
+def _sets_up(
+    lint_case: LintCase, path: str | None, set_up: _SetUp, depth: int = 0
+) -> bool | None:
+    """Return whether sourcing a file sets a program up; None where it is not known.
+
+    Distributions begin ~/.bashrc with a return where there is no terminal: what follows
+    is for people who type.
     """
-    text = lint_case.facts.texts.get(path) if path else None
-    if text is None:
-        return False
-    body = read_body(text)
-    for place, command in enumerate(body.commands):
-        if command.name in _LEAVES:
-            return _is_guard(body, place)
-        # a command that does something: a return behind it is no guard at the start
-        if command.name not in {*_TESTS, "", "export", "umask", "shopt", "set"}:
-            return False
-    return False
-
-
-def _gives_conda(lint_case: LintCase, path: str | None, depth: int = 0) -> bool | None:
-    """Return whether sourcing a file defines `conda`; None where that is not known."""
     text = lint_case.facts.texts.get(path) if path else None
     if text is None or depth > _MOST_FILES:
         return None
@@ -379,19 +379,18 @@ def _gives_conda(lint_case: LintCase, path: str | None, depth: int = 0) -> bool 
     for place, command in enumerate(body.commands):
         if command.name in _LEAVES and _is_guard(body, place):
             return False if is_known else None
-        if _HOOK.search(command.text):
+        if set_up.hook.search(command.text):
             return True
         if command.name in _SOURCES:
-            nested = _gives_conda(
-                lint_case, _sourced_path(lint_case, command), depth + 1
-            )
+            inner = _sourced_path(lint_case, command)
+            nested = _sets_up(lint_case, inner, set_up, depth + 1)
             if nested:
                 return True
             is_known = is_known and nested is not None
         # these may define anything
         elif command.name in {"eval", "module", "ml"}:
             is_known = False
-    return False if is_known and not _OF_CONDA.search(text) else None
+    return False if is_known and not set_up.mention.search(text) else None
 
 
 def _early_return_words(
