@@ -173,8 +173,8 @@ EXEC_KEYS = (
 )
 # of [cluster]; tables of it are schedulers by their names
 CLUSTER_KEYS = (
-    *("scheduler", "name", "memory", "exclusive"),
-    *("constraint", "account", "qos", "require", "container"),
+    *("memory", "exclusive", "constraint", "account", "qos"),
+    *("require", "container"),
 )
 SUBMIT_KEYS = {
     "heal": SettingKind(bool | str, "true, false or limits: 'memory=64G,rounds=4'"),

@@ -91,7 +91,9 @@ def site_warnings(here: Here) -> tuple[str, ...]:
         FormatError: a settings file is invalid.
     """
     settings = here.settings
-    return (*settings.warnings, *config.unknown_tables(settings, KINDS))
+    # of the others no part of weigh reads a table
+    have_tables = [name for name in KINDS if KINDS[name].traits.names_resources]
+    return (*settings.warnings, *config.unknown_tables(settings, have_tables))
 
 
 def site_requires(site_settings: Mapping[str, object]) -> tuple[str, ...]:
