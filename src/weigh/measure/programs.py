@@ -7,8 +7,7 @@ exits, but a mapping that was made before shows the final counters.
 Programs that take the memory they are given are recognised by a look at the largest
 process, and signs.toml has their table. A sign changes words, never figures. The maps
 of a busy process wait for its own page faults, so there are few looks: each time that
-the run has become twice as old. What it has read costs little, and is looked at more
-often.
+the run has become twice as old.
 """
 
 import mmap
@@ -21,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -43,8 +42,6 @@ _MAGIC = b"\xca\xfe\xc0\xc0"
 _HEADER, _ENTRY = 32, 20  # bytes
 _MOST_BYTES = 4 << 20  # of a file; the maps of a program with 40,000 have as many
 _TRIES = 4  # looks at a new process until it is taken for another program
-# virtual machines whose counters stay mapped: 32 KiB each, on the disk too
-_MOST_MAPPED = 16
 _OLD = "sun.gc.generation.1"  # the counters of the old generation
 _HEAP_FLAGS = (
     "-Xmx",
@@ -119,45 +116,37 @@ def jvm_of(counters: Counters, options: Sequence[str] = ()) -> JvmHeap | None:
 
 
 class JvmWatch:
-    """Keeps the counters of the virtual machines in a tree."""
+    """Keeps the counters of the virtual machine with the largest peak memory."""
 
     def __init__(self, *, proc_folder: str = "/proc", folder: str = "/tmp") -> None:  # noqa: S108 - HotSpot ignores TMPDIR
         self._proc = proc_folder
         self._folder = folder
         self._tries: Counter[int] = Counter()
-        self._found: dict[int, tuple[memoryview, tuple[str, ...]]] = {}
-        self._peaks: dict[int, Bytes] = {}
+        self._pid: int | None = None
+        self._peak: Bytes = 0
+        self._counters = memoryview(b"")
+        self._options: list[str] = []
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
-        """Map the counters of each new virtual machine."""
+        """Map the counters of a virtual machine that is larger than the one before."""
         for reading in readings:
-            pid = reading.pid
+            pid, is_larger = reading.pid, reading.peak > self._peak
             # not every process is a virtual machine, and its file comes a little later
-            if pid not in self._found and self._tries[pid] < _TRIES:
+            if is_larger and pid != self._pid and self._tries[pid] < _TRIES:
                 self._tries[pid] += 1
-                data = self._map(pid)
-                if data is not None:
-                    self._found[pid] = data, self._options(pid)
-            if pid in self._found:
-                self._peaks[pid] = max(self._peaks.get(pid, 0), reading.peak)
-        # only the largest is reported: of a build's thousands, a few are kept
-        for pid in sorted(self._found, key=self._peaks.__getitem__)[:-_MOST_MAPPED]:
-            del self._found[pid], self._peaks[pid]
+                self._map(pid)
+            if pid == self._pid:
+                self._peak = max(self._peak, reading.peak)
 
     def largest(self) -> JvmHeap | None:
         """Return the virtual machine with the largest peak memory; None without any."""
-        for pid in sorted(self._found, key=lambda pid: -self._peaks[pid]):
-            view, options = self._found[pid]
-            jvm = jvm_of(parse_perfdata(bytes(view)), options)
-            if jvm is not None:
-                return jvm
-        return None
+        return jvm_of(parse_perfdata(bytes(self._counters)), self._options)
 
-    def _map(self, pid: int) -> memoryview | None:
+    def _map(self, pid: int) -> None:
         try:
             name = _user_name(os.stat(f"{self._proc}/{pid}").st_uid)
         except (OSError, KeyError):  # it has ended, or nobody has this number
-            return None
+            return
         path = f"{self._folder}/hsperfdata_{name}/{pid}"
         # in a container, /tmp is another folder
         for root in ("", f"{self._proc}/{pid}/root"):
@@ -169,14 +158,12 @@ class JvmWatch:
                     size = os.fstat(fd).st_size
                     if 0 < size <= _MOST_BYTES:
                         view = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-                        return memoryview(view)
-        return None
-
-    def _options(self, pid: int) -> tuple[str, ...]:
-        """Return the heap's options from variables, which are not among vmArgs."""
-        env = _environment(f"{self._proc}/{pid}")
-        words = " ".join(env.get(name, "") for name in _VARIABLES).split()
-        return tuple(word for word in words if word.startswith(_HEAP_FLAGS))
+                        self._pid, self._counters = pid, memoryview(view)
+                        # options of variables are not among vmArgs
+                        env = _environment(f"{self._proc}/{pid}")
+                        words = (env.get(name, "") for name in _VARIABLES)
+                        self._options = " ".join(words).split()
+                        return
 
 
 @cache
@@ -186,17 +173,8 @@ def _user_name(user: int) -> str:
 
 def _environment(folder: str) -> dict[str, str]:
     """Read a process's environment from its *folder* in /proc."""
-    words = os.fsdecode(_start_of_proc_file(f"{folder}/environ")).split("\0")
+    words = os.fsdecode(file_head(f"{folder}/environ")).split("\0")
     return dict(word.partition("=")[::2] for word in words if "=" in word)
-
-
-def _start_of_proc_file(path: str) -> bytes:
-    """Read up to ``_MOST_BYTES`` bytes, which the kernel hands out a page at a time."""
-    text = b""
-    with suppress(OSError), open(path, "rb", buffering=0) as file:
-        while len(text) < _MOST_BYTES and (part := file.read(1 << 16)):
-            text += part
-    return text
 
 
 SITE_FILE = "/etc/weigh/signs.toml"
@@ -336,7 +314,6 @@ def count_arenas(maps: bytes) -> int:
 
 
 _MOST_FILES = 64  # open files of a process that are looked at
-_NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
 _MOST_READERS = 7  # large processes that may read for the largest, as a data loader's
 _LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
 _OUTPUTS = ("1", "2")
@@ -345,13 +322,6 @@ _NOT_READ = os.O_WRONLY | os.O_DIRECTORY | os.O_PATH
 _REREAD = 2.0  # times the files it has open
 _LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
 _NEXT_JVMS: Seconds = 0.25  # until the next look for new virtual machines
-
-
-class OpenFile(NamedTuple):
-    """What a descriptor of a process leads to: a path, or a text such as pipe:[3]."""
-
-    path: str
-    number: str  # of the descriptor
 
 
 class FolderLooks:
@@ -368,13 +338,17 @@ class FolderLooks:
         self._looks: Counter[str] = Counter()
         self._paths: defaultdict[str, set[str]] = defaultdict(set)
 
-    def note(self, pid: int, files: Sequence[OpenFile]) -> None:
+    def note(self, pid: int, files: Mapping[str, str]) -> None:
         """Enter a look at a process that has read since the one before.
+
+        *files* are what its descriptors lead to: a path, or a text such as pipe:[3].
 
         Nothing here asks a file server, which may not answer.
         """
         seen, has_pipe = {}, False
-        for path, number in (file for file in files if file.number not in _OUTPUTS):
+        for number, path in files.items():
+            if number in _OUTPUTS:
+                continue
             if not path.startswith("/"):
                 has_pipe = True
             # a text that is not printable may be no Unicode, and belongs in no record
@@ -422,7 +396,7 @@ class ProgramWatch:
         self._proc = proc_folder
         self._env = env
         self._rules: tuple[SignRule, ...] | None = None
-        self._files_at = self._program_at = 0.0  # when each is due, in seconds
+        self._next_look: Seconds = 0.0
         self._largest: Bytes = 0  # of what showed the sign
         self._turn = 0
         # bytes that each process held and had read when its files were looked at
@@ -437,8 +411,8 @@ class ProgramWatch:
     ) -> Seconds:
         """Look at what is due; return the seconds until the next call."""
         self.jvms.look(readings)
-        if readings and current_time >= self._files_at:
-            self._files_at = _NEXT_FILES * current_time
+        if readings and current_time >= self._next_look:
+            self._next_look = 2 * current_time
             by_size = sorted(readings, key=lambda reading: -reading.resident)
             largest, others = by_size[0], by_size[1 : _MOST_READERS + 1]
             self._look_at_files(largest, is_largest=True)
@@ -446,9 +420,7 @@ class ProgramWatch:
             if others:
                 self._turn = (self._turn + 1) % len(others)
                 self._look_at_files(others[self._turn])
-            if current_time >= self._program_at:
-                self._program_at = 2 * current_time
-                self._look_at_program(largest)
+            self._look_at_program(largest)
         return _NEXT_JVMS
 
     def _look_at_program(self, largest: ProcessReading) -> None:
@@ -457,8 +429,11 @@ class ProgramWatch:
             exe = os.readlink(f"{folder}/exe")
         except OSError:
             return
-        words = os.fsdecode(_start_of_proc_file(f"{folder}/cmdline")).split("\0")
-        maps = _start_of_proc_file(f"{folder}/maps")
+        words = os.fsdecode(file_head(f"{folder}/cmdline")).split("\0")
+        maps = b""
+        # buffered, as the kernel hands out a page at a time
+        with suppress(OSError), open(f"{folder}/maps", "rb") as file:
+            maps = file.read(_MOST_BYTES)
         shown = ProcessSigns(
             exe=exe,
             words=tuple(words[:-1]),
@@ -488,7 +463,9 @@ class ProgramWatch:
         if not is_largest or read is None:
             return
         sizes: dict[tuple[int, int], int] = {}
-        for _, number in (file for file in files if file.path.startswith("/")):
+        for number, path in files.items():
+            if not path.startswith("/"):
+                continue
             with suppress(OSError):  # it was closed meanwhile
                 status = os.stat(f"{self._proc}/{pid}/fd/{number}")
                 if stat.S_ISREG(status.st_mode):
@@ -504,13 +481,13 @@ class ProgramWatch:
         found = re.search(rb"^rchar:\s*(\d+)$", text, re.MULTILINE)
         return int(found[1]) if found else None
 
-    def _open_files(self, pid: int) -> list[OpenFile]:
-        files: list[OpenFile] = []
+    def _open_files(self, pid: int) -> dict[str, str]:
+        files: dict[str, str] = {}
         folder = f"{self._proc}/{pid}/fd"
         with suppress(OSError):
             for name in os.listdir(folder)[:_MOST_FILES]:
                 with suppress(OSError):  # it was closed meanwhile
-                    files.append(OpenFile(os.readlink(f"{folder}/{name}"), name))
+                    files[name] = os.readlink(f"{folder}/{name}")
         return files
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weigh.measure.programs import FolderLooks, OpenFile
+from weigh.measure.programs import FolderLooks
 from weigh.model.record import FileCalls, Usage
 from weigh.usage_needs import small_read_words
 
@@ -25,12 +25,12 @@ class Looks:
     def note(
         self, *files: tuple[str, str], has_pipe: bool = True, flags: str = "0100000"
     ) -> None:
-        noted = [OpenFile("pipe:[3]", "0")] if has_pipe else []
+        noted = {"0": "pipe:[3]"} if has_pipe else {}
         for number, (path, position) in enumerate(files, start=3):
             info = self.proc / "7/fdinfo" / str(number)
             info.parent.mkdir(parents=True, exist_ok=True)
             info.write_text(f"pos:\t{position}\nflags:\t{flags}\nmnt_id:\t30\n")
-            noted.append(OpenFile(path, str(number)))
+            noted[str(number)] = path
         self.folders.note(7, noted)
 
     @property
