@@ -150,17 +150,14 @@ class Counter:
 
     def link(self, child: "Counter") -> CounterLink:
         """Return how *child* moved while this counter did, since both were there."""
-        if child not in self._links:
-            self._links[child] = CounterLink(self.raw, child.passes)
-        return self._links[child]
+        return self._links.setdefault(child, CounterLink(self.raw, child.passes))
 
-    def chosen(
-        self, done: float, total: float | None, *, has_cycles: bool
-    ) -> ChosenCounter:
-        """Return this counter at *done* of *total*, with its pace if that is known.
+    def chosen(self, done: float, *, has_cycles: bool = False) -> ChosenCounter:
+        """Return this counter with *done* steps, and its pace if that is known.
 
         *has_cycles* means that inner counters start over with each of its steps.
         """
+        total = self.total if self.will_end else None
         points, source = self.history.points, self.count.source
         # without a total only the time of a step is known
         ahead = 1.0 if total is None else max(0.0, total - done)
@@ -199,6 +196,9 @@ class NestedCounters:
             self._refresh()
             for child in self._after(counter):
                 link = counter.link(child)
+                # its share was a guess, by the first of many rounds
+                if _has_unknown_rounds(counter, child):
+                    counter.history.follow(child.history, link.first[0], counter.raw)
                 link.last = (counter.raw, child.passes)
                 child.has_outer_moved |= not link.is_outlasting()
 
@@ -225,13 +225,13 @@ class NestedCounters:
         alive = self._alive()
         # an inner counter ends many times inside one of unknown length
         ending = [
-            self._counter_that_ends(counter, is_through=is_through)
+            self._chosen(counter, is_through=is_through)
             for counter in alive
             if counter.will_end
-            and not any(self._may_outlast(other, counter) for other in alive)
+            and not any(_is_open_around(other, counter) for other in alive)
         ]
         if not ending:
-            return self._without_end(alive[0]) if alive else None
+            return self._chosen(alive[0]) if alive else None
         # the outermost has no pace yet: its count is all there is
         if ending[0].pace is None:
             return ending[0]
@@ -239,37 +239,23 @@ class NestedCounters:
 
     def end_of_part(self) -> Seconds:
         """Return when the counters end that do, those of the current part, too."""
-        ends = (self._counter_that_ends(one) for one in self._alive() if one.will_end)
-        return max(map(ChosenCounter.end, ends), default=0.0)
+        ends = (self._chosen(one).end() for one in self._alive() if one.will_end)
+        return max(ends, default=0.0)
 
-    def _counter_that_ends(
-        self, counter: Counter, *, is_through: bool = False
-    ) -> ChosenCounter:
+    def _chosen(self, counter: Counter, *, is_through: bool = False) -> ChosenCounter:
         inside = self._inside(counter)
+        over = [one for one in self.counters if one.seen <= counter.begun]
         counter.before = max(
-            (
-                other.seen
-                for other in self.counters
-                if other.seen <= counter.begun and len(other.history.points) > 1
-            ),
-            default=0.0,
+            (one.seen for one in over if len(one.history.points) > 1), default=0.0
         )
-        done = counter.inside
+        done = counter.raw + counter.share if counter.restarts else counter.inside
         if is_through and counter.count.is_ordinal and counter.is_heading:
             done = min(done - counter.share + 1, counter.total or done)
-        total = counter.total or done
-        found = counter.chosen(done, total, has_cycles=bool(inside))
-        # how many rounds of an inner counter make a step is unknown before it moves
-        is_unmoved = any(
-            counter.link(child).passes() is None
-            and child.restarts > counter.link(child).first[1]
-            for child in inside
-        )
-        return found._replace(pace=None) if is_unmoved and done < total else found
-
-    def _without_end(self, counter: Counter) -> ChosenCounter:
-        done = counter.raw + counter.share if counter.restarts else counter.inside
-        return counter.chosen(done, None, has_cycles=bool(self._inside(counter)))
+        found = counter.chosen(done, has_cycles=bool(inside))
+        is_open = found.total is not None and done < found.total
+        if is_open and any(_has_unknown_rounds(counter, child) for child in inside):
+            return found._replace(pace=None)
+        return found
 
     def _alive(self) -> list[Counter]:
         """Return the counters that still move; only the user's own if any."""
@@ -320,14 +306,6 @@ class NestedCounters:
             for child in self._after(counter):
                 counter.link(child)
 
-    def _may_outlast(self, other: Counter, counter: Counter) -> bool:
-        """Return whether *other*, which has no total, may continue after *counter*."""
-        if other.will_end or other.order[:2] > counter.order[:2]:
-            return False
-        if counter.order < other.order and _is_nested(counter, other):
-            return False
-        return other.order > counter.order or not other.link(counter).is_outlasting()
-
     def _is_over(self, counter: Counter) -> bool:
         """Return whether other counters continued after *counter* stopped."""
         patience = PATIENCE + (counter.seen - counter.begun) / 2
@@ -355,3 +333,15 @@ def _is_nested(counter: Counter, child: Counter) -> bool:
         return False
     is_alongside = counter.order[:2] < child.order[:2] or counter.seen >= child.begun
     return is_alongside and not link.is_outlasting()
+
+
+def _has_unknown_rounds(counter: Counter, child: Counter) -> bool:
+    """Return whether *counter* has not moved since *child* began its second round."""
+    link = counter.link(child)
+    return link.passes() is None and child.restarts > link.first[1]
+
+
+def _is_open_around(other: Counter, counter: Counter) -> bool:
+    """Return whether *counter* may count inside *other*, which has no end."""
+    is_outer = not other.will_end and other.order < counter.order
+    return is_outer and not other.link(counter).is_outlasting()

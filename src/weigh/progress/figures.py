@@ -104,14 +104,14 @@ class RisingFigures:
             self._take(figure, time)
 
     def _take(self, figure: StepCount, time: Seconds) -> None:
-        counter = self._counters.get(figure.label)
+        counter = self._counters.pop(figure.label, None)
         if counter is None:
-            # the place that was seen longest ago makes room
-            if len(self._counters) == _MOST_PLACES:
-                oldest = min(self._counters.values(), key=lambda one: one.seen)
-                del self._counters[oldest.count.label]
-            counter = self._counters[figure.label] = Counter(figure, time)
+            counter = Counter(figure, time)
             counter.before = self._ended
+        # the place that was seen longest ago, the first, makes room
+        self._counters[figure.label] = counter
+        if len(self._counters) > _MOST_PLACES:
+            del self._counters[next(iter(self._counters))]
         # as long as the figure rises within one part
         if figure.position != counter.count.position:
             figure = figure._replace(position=0)
@@ -131,7 +131,7 @@ class RisingFigures:
         if not latest:
             return None
         counter = max(latest, key=lambda one: len(one.history.points))
-        return counter.chosen(counter.count.done, counter.count.total, has_cycles=False)
+        return counter.chosen(counter.count.done)
 
 
 def _is_progress(counter: Counter) -> bool:
@@ -221,10 +221,11 @@ class PrintedEnds:
 
     def _add(self, name: str, time: Seconds, left: Seconds) -> None:
         places = self._places
-        if name not in places and len(places) == MOST_COUNTERS:
-            # the one that was seen longest ago
-            del places[min(places, key=lambda key: places[key].points[-1].time)]
-        places.setdefault(name, ProgressHistory()).put(time, time + left)
+        # the one that was seen longest ago, the first, makes room
+        places[name] = places.pop(name, ProgressHistory())
+        places[name].put(time, time + left)
+        if len(places) > MOST_COUNTERS:
+            del places[next(iter(places))]
 
     def chosen(self) -> ChosenCounter | None:
         """Return the share of the run that is done by the last end stated."""

@@ -41,6 +41,17 @@ class ProgressHistory:
         if not self.points or position > self.points[-1].position:
             self.put(time, position)
 
+    def follow(self, other: "ProgressHistory", begin: float, end: float) -> None:
+        """Move from *begin* to *end* as *other* moved so far, if that is known."""
+        if len(other.points) <= 1:
+            return
+        first, last = other.points[0].position, other.points[-1].position
+        scale = (end - begin) / (last - first)
+        self.points = [
+            ProgressPoint(time, begin + scale * (position - first))
+            for time, position in other.points
+        ]
+
     def put(self, time: Seconds, position: float) -> None:
         """Add a point, wherever it is.
 

@@ -64,7 +64,8 @@ def held_back_epochs(turn: int) -> str:
     return "".join(f"\nEpoch {epoch}/20\n" for epoch in epochs)
 
 
-TO_TWENTY = range(1, 21)
+LETTERS = str.maketrans("0123456789", "abcdefghij")  # a name for each number
+TO_TEN, TO_TWENTY = range(1, 11), range(1, 21)
 FOLDS = [45, 44, 69, 32, 83, 63, 58, 44, 45]  # rounds of other lengths
 PARTS = (
     f"fold {fold}/5 epoch {epoch}/4 batch {batch}/10\n"
@@ -190,8 +191,8 @@ NAMED_LATE = (
             id="a total that changes is followed",
         ),
         pytest.param(
-            [(n, tqdm(n, 100, "abcdefgh"[n % 7 :])) for n in range(100)],
-            *(50, 50, 100, 50),
+            [(n, tqdm(9 * n, 900, str(n).translate(LETTERS))) for n in range(100)],
+            *(50, 450, 900, 50),
             id="a label that changes is followed",
         ),
         pytest.param(
@@ -321,6 +322,17 @@ def test_it_is_known_how_far_a_run_is(
         assert forecast.remaining == pytest.approx(
             left, rel=0.2 if total == 9 else 0.05
         )
+
+
+def test_how_many_rounds_a_fold_has_is_unknown_before_the_next_one() -> None:
+    printed = rounds(
+        *(20, 10, lambda n: f"\nfold {n // 4 + 1}/5\n" if n % 4 == 0 else ""),
+        lambda _, n: tqdm(n, 10),
+        TO_TEN,
+    )
+    first, second = seen(printed, until=25), seen(printed, until=65)
+    assert (first.total, first.remaining) == (5, None)
+    assert second.remaining == pytest.approx(135, rel=0.1)
 
 
 def test_a_run_that_is_taken_up_again_further_back_ends_later() -> None:
