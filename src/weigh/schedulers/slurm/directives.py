@@ -2,7 +2,9 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
@@ -45,6 +47,8 @@ _OF_PLUGINS = LISTS["options of plugins"]
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cluster": "clusters"}
 _RENAMED = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
 _HETJOB = ("hetjob", "packjob")
+# sbatch(1): the other variables are called as their options
+_OF_VARIABLES = {"timelimit": "time", "mem-per-node": "mem", "array-inx": "array"}
 
 
 def directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
@@ -53,13 +57,29 @@ def directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
     return tuple(one for one in script.lines[: end - 1] if one.text.startswith(PREFIX))
 
 
-def read_options(script: ScriptText) -> ReadOptions:
-    """Read the directives of the first component of a job."""
+def read_options(
+    script: ScriptText, variables: Mapping[str, str] | None = None
+) -> ReadOptions:
+    """Read the directives of the first component of a job.
+
+    The user's defaults in SBATCH_ *variables* come first, without a line number: sbatch
+    prefers them to directives, and flags that are typed to both.
+    """
+    defaults = tuple(_options_of_variables(variables or {}))
     lines = directive_lines(script)
     first = itertools.takewhile(
         lambda line: line.text.removeprefix(PREFIX).strip() not in _HETJOB, lines
     )
-    return read_directive_lines([*first], _of_line, lines)
+    read = read_directive_lines([*first], _of_line, lines)
+    return msgspec.structs.replace(read, options=(*defaults, *read.options))
+
+
+def _options_of_variables(variables: Mapping[str, str]) -> Iterator[ScriptOption]:
+    for variable, value in sorted(variables.items()):
+        written = variable.removeprefix("SBATCH_").lower().replace("_", "-")
+        name = _OF_VARIABLES.get(written, written)
+        if variable.startswith("SBATCH_") and value and name in _WITH_VALUE:
+            yield ScriptOption(name, value, 0, f"{variable}={value}")
 
 
 def _of_line(script_line: ScriptLine) -> Iterator[ScriptOption | LintFinding]:

@@ -372,7 +372,7 @@ class SlurmLint(ScriptLint):
 
     def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:
         """Read the directives."""
-        return read_options(script)
+        return read_options(script, facts.variables)
 
     def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
