@@ -12,11 +12,13 @@ COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALL := -m pip install --quiet --no-compile
-# on all cores, which pip does not; some environments forbid it later. Some packages have
-# files for other versions of Python
-COMPILE = $(BIN)/python -m compileall -q -j 0 src $(VENV)/lib >/dev/null || :
+# on all cores, which pip does not; some environments forbid it later. What no test imports
+# is half of all; some packages have files for other versions of Python
+NOT_IMPORTED := mypyc?|typeshed|setuptools|pkg_resources|prompt_toolkit|wcwidth|jedi
+NOT_IMPORTED := /($(NOT_IMPORTED)|lexers|styles|pymdownx|f2py|tests?|testing)/
+COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(NOT_IMPORTED)' src $(VENV)/lib >/dev/null || :
 
-.PHONY: help demo examples test compiled style test-quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
+.PHONY: help demo examples test packages tests compiled format types style test-quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -59,28 +61,36 @@ examples: $(VENV)/.examples
 EACH_ONCE := $(if $(DIRTY),,$(shell [ "$$(id -u)" -eq 0 ] && \
   unshare -mnpuif --mount-proc true 2>/dev/null && echo ci/each_once.sh))
 
-# -rs, --durations: what was skipped and why, and the slowest tests
-test: $(VENV)/.dev
-	@$(MAKE) --no-print-directory -j 2 style compiled
+# what needs one core runs next to what waits: a server, or a job of a test
+test:
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev packages
+	@$(MAKE) --no-print-directory format
+	@$(MAKE) --no-print-directory -j 2 types tests
+
+packages: $(VENV)/.made
 	@ci/packages.sh
+
+# -rs, --durations: what was skipped and why, and the slowest tests
+tests: compiled
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(or $(EACH_ONCE),ci/pytest.sh) \
 	  $(BIN)/python -n $(WORKERS) -rfEs --durations=10 -m "not integrations" $(PYTEST)
 
 # what `make test` does once, with the other schedulers
-integrations: $(VENV)/.dev
-	@ci/packages.sh
+integrations: $(VENV)/.dev packages
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
 	  -n $(WORKERS) -rfEs --durations=10 -m integrations $(PYTEST)
 
-# next to the style, and once for what was changed: a user's tests are an overlay's
+# once for what was changed: a user's tests are an overlay's
 compiled: $(VENV)/.compiled
 $(VENV)/.compiled: $(VENV)/.dev $(shell find tests src -name '*.py')
 	@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null
 	@touch $@
 
-style: $(VENV)/.dev
+style: format types
+format: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+types: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

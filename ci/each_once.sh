@@ -1,10 +1,11 @@
 #!/bin/bash
-# Run each test once: as an ordinary user, and as root what needs a real scheduler or root:
+# Run each test once: as an ordinary user, or as root what needs a real scheduler or root:
 #
 #     ci/isolated.sh ci/each_once.sh .venv/bin/python -n 8 -m "not integrations"
 #
-# Only inside ci/isolated.sh, as root. Root's tests, which mostly wait, run beside the
-# others and are printed after them. What the user skipped comes last.
+# Only inside ci/isolated.sh, as root. The user's tests are collected first, and name the
+# files that have root's, so that all are read once. Root's, which mostly wait, run beside
+# the others and are printed after them.
 set -u
 here=${0%/*}
 code=0
@@ -13,19 +14,18 @@ ended() { # RC: 5 is pytest's for no test; a first failure is the result
     [ "$1" -eq 5 ] || [ $code -ne 0 ] || code=$1
 }
 
-"$here/pytest.sh" "$@" --part=root >"$TMPDIR/root.log" 2>&1 &
-root=$!
-skipped=$TMPDIR/skipped # the user writes it, too
-install -m 666 /dev/null "$skipped"
-unshare -m "$here/ordinary_user.sh" "$here/pytest.sh" "$@" --part=user --skipped="$skipped"
+of_root=$TMPDIR/of_root # the user writes it
+install -m 666 /dev/null "$of_root"
+{
+    until [ -s "$of_root" ]; do sleep 0.1; done
+    mapfile -t files < <(grep . "$of_root")
+    [ ${#files[@]} -gt 0 ] || exit 5
+    exec "$here/pytest.sh" "$@" --part=root "${files[@]}"
+} >"$TMPDIR/root.log" 2>&1 &
+unshare -m "$here/ordinary_user.sh" "$here/pytest.sh" "$@" --part=user --of-root="$of_root"
 ended $?
-wait $root
+[ -s "$of_root" ] || echo >"$of_root" # there are none of root's
+wait $!
 ended $?
 cat "$TMPDIR/root.log"
-# only their files are collected, for this runs when all else has ended
-if [ -s "$skipped" ]; then
-    mapfile -t files < <(sed 's/::.*//' "$skipped" | sort -u)
-    "$here/pytest.sh" "$@" --part=skipped --skipped="$skipped" "${files[@]}"
-    ended $?
-fi
 exit $code

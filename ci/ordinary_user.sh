@@ -35,7 +35,7 @@ copy "$sources"
 cd "$sources"
 chown "$user:" .
 git -c safe.directory="*" ls-files -z --recurse-submodules | xargs -0 chown -h "$user:" --
-find . -path ./.venv -prune -o -path ./.git -prune -o -type d -exec chown "$user:" {} +
+find . -path ./.venv -prune -o -path ./.git -prune -o -path './.*_cache' -prune -o -type d -exec chown "$user:" {} +
 chown -R "$user:" .git
 exec setpriv --reuid="$user" --regid="$user" --init-groups env -i \
     HOME="/home/$user" USER="$user" LOGNAME="$user" SHELL=/bin/bash LANG=C.UTF-8 \

@@ -26,6 +26,7 @@ pytest_plugins = ["forked_workers"]
 
 CI = Path(__file__).parents[1] / "ci"
 SHARED = {"browser", "wheel"}  # fixtures that take long to make
+OF_ROOT = {"memory_group", "small", "under_foreign_proc"}  # those that only root makes
 HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
@@ -60,9 +61,9 @@ PYTEST_MARK = "PYTEST_CURRENT_TEST="  # pytest sets it to the name of each test
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of ci/each_once.sh."""
-    parts = ("user", "root", "skipped")
+    parts = ("user", "root")
     parser.addoption("--part", choices=parts, help="run a part of the tests")
-    parser.addoption("--skipped", help="file of the tests that the user's part skips")
+    parser.addoption("--of-root", help="file: the user's part names those of root's")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,12 +79,6 @@ PROGRAMS = r"\b(gcc|rsync|tmux|git|strace|shellcheck|vim|Chromium|root)\b"
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Count on one line the tests that need what is missing here."""
-    config = terminalreporter.config
-    if config.getoption("part") == "user":
-        skipped = {one.nodeid for one in terminalreporter.getreports("skipped")}
-        # those that failed beside others run once more, and skip what they skip
-        with Path(config.getoption("skipped")).open("a") as file:
-            file.writelines(f"{name}\n" for name in sorted(skipped))
     reasons = [one.longrepr[2] for one in terminalreporter.getreports("skipped")]
     missing = Counter(
         found[1] for reason in reasons if (found := re.search(PROGRAMS, reason))
@@ -103,6 +98,9 @@ def pytest_collection_modifyitems(
     spread among the rest.
     """
     leave_to_integrations(items)
+    for item in items if os.geteuid() else ():
+        if needs_root(item) and not rigs_of(item):
+            item.add_marker(pytest.mark.skip(reason="only root may do this"))
     select_part(config, items)
     if not config.getoption("workers"):
         return
@@ -120,21 +118,21 @@ def pytest_collection_modifyitems(
 
 def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests that ci/each_once.sh asks for."""
-    part = config.getoption("part")
-    if part is None:
-        return
-    if part == "skipped":
-        names = {*Path(config.getoption("skipped")).read_text().splitlines()}
-        kept = [item for item in items if item.nodeid in names]
-    else:
-        kept = [item for item in items if needs_root(item) == (part == "root")]
-    config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
-    items[:] = kept
+    roots = [item for item in items if needs_root(item)]
+    users = [item for item in items if item not in {*roots}]
+    if config.getoption("part") == "user":
+        # root's tests are collected in these files only, later
+        names = {item.nodeid.partition("::")[0]: None for item in roots}
+        Path(config.getoption("of_root")).write_text("".join(f"{x}\n" for x in names))
+    if part := config.getoption("part"):
+        items[:], others = (users, roots) if part == "user" else (roots, users)
+        config.hook.pytest_deselected(items=others)
 
 
 def needs_root(item: pytest.Item) -> bool:
-    """Return whether a test uses a real scheduler, or is marked."""
-    return bool(rigs_of(item)) or item.get_closest_marker("as_root") is not None
+    """Return whether a test uses a real scheduler or another thing of root's."""
+    used = {*getattr(item, "fixturenames", ())} & OF_ROOT
+    return bool(rigs_of(item) or used) or item.get_closest_marker("as_root") is not None
 
 
 def leave_to_integrations(items: list[pytest.Item]) -> None:

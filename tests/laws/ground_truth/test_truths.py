@@ -80,7 +80,7 @@ _ELSEWHERE = {(_HERE, kind) for kind in _TWICE[::2]} | {
 
 
 def marks(where: str, kind: str) -> list[pytest.MarkDecorator]:
-    found = []
+    found = [pytest.mark.as_root] if where == _HERE else []
     if (where, kind) in _MISSES:
         found.append(pytest.mark.xfail(reason=_MISSES[where, kind], strict=False))
     if (where, kind) in _MISSES or (where, kind) in _ELSEWHERE:

@@ -55,6 +55,7 @@ def pull(road: Road, limit: int) -> int:
         ).returncode
 
 
+@pytest.mark.as_root
 def test_the_runner_works_in_what_is_added_for_it_and_not_in_half(road: Road) -> None:
     if road.scheduler != "local":
         pytest.skip("needs no scheduler")

@@ -116,7 +116,7 @@ def test_where_no_file_exists_no_parser_is_imported(tmp_path: Path) -> None:
     assert bare.returncode == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change an owner")
+@pytest.mark.as_root
 @pytest.mark.parametrize(
     ("place", "text"),
     [("project", "quiet = true"), ("pyproject", "[tool.weigh]\\nquiet = true")],

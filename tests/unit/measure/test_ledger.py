@@ -422,6 +422,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.as_root
 @pytest.mark.skipif(
     sys.platform != "linux" or own_group() is None, reason="no group may be made here"
 )

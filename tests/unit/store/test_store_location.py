@@ -180,7 +180,7 @@ def test_a_folder_that_a_group_shares_is_shared_with_all_below(tmp_path: Path) -
     assert not {name: oct(m) for name, m in modes.items() if m & 0o007}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change an owner")
+@pytest.mark.as_root
 @pytest.mark.parametrize("mode", [0o700, 0o2770], ids=["private", "shared"])
 def test_the_store_of_another_user_in_the_folder_is_used_only_if_a_group_shares_it(
     tmp_path: Path, mode: int

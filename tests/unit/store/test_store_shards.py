@@ -322,10 +322,9 @@ def test_what_is_no_record_of_this_schema_is_refused(
 
 
 NOBODY = 65534
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand over")
 
 
-@needs_root
+@pytest.mark.as_root
 def test_what_root_leaves_in_a_users_folder_belongs_to_that_user(
     tmp_path: Path,
 ) -> None:
@@ -340,7 +339,7 @@ def test_what_root_leaves_in_a_users_folder_belongs_to_that_user(
     assert {path.lstat().st_uid for path in made} == {NOBODY}
 
 
-@needs_root
+@pytest.mark.as_root
 def test_root_hands_over_no_file_that_was_there(tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
     precious = tmp_path / "precious"

@@ -49,8 +49,8 @@ def under_foreign_proc() -> tuple[str, ...]:
     """Return the words for a pid namespace that still shows the /proc outside it."""
     unshare = shutil.which("unshare")
     words = (unshare or "unshare", "--pid", "--fork")
-    if os.geteuid() != 0 or unshare is None:
-        pytest.skip("a pid namespace without its own /proc needs root and unshare")
+    if unshare is None:
+        pytest.skip("there is no unshare here")
     if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no pid namespace can be made here")
     return words

@@ -108,6 +108,7 @@ def test_without_proc_orphans_that_cannot_be_seen_are_left_alone(
     assert done.returncode == 7
 
 
+@pytest.mark.as_root
 @pytest.mark.parametrize("option", ["hidepid=2", "hidepid=1", "subset=pid"])
 def test_a_proc_that_hides_others_does_no_harm(
     weigh: Weigh,
