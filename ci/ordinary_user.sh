@@ -35,7 +35,9 @@ copy "$sources"
 cd "$sources"
 chown "$user:" .
 git -c safe.directory="*" ls-files -z --recurse-submodules | xargs -0 chown -h "$user:" --
-find . -path ./.venv -prune -o -path ./.git -prune -o -path './.*_cache' -prune -o -type d -exec chown "$user:" {} +
+# mypy and the import contract may write to theirs meanwhile
+find . \( -path ./.venv -o -path ./.git -o -path ./.mypy_cache -o -path ./.import_linter_cache \) \
+    -prune -o -type d -exec chown "$user:" {} +
 chown -R "$user:" .git
 exec setpriv --reuid="$user" --regid="$user" --init-groups env -i \
     HOME="/home/$user" USER="$user" LOGNAME="$user" SHELL=/bin/bash LANG=C.UTF-8 \
