@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from weigh.units import KIB, MIB, Bytes, Seconds
+from weigh.units import KIB, Bytes, Seconds
 
-_BLOCK = 256 * KIB  # bytes per read
-_TAIL = 64 * KIB  # how much of the end is read when there is no time for all
-_MOST = 16 * MIB  # per look, whatever it costs
+# bytes per read; and how much of the end is read when there is no time for all
+_BLOCK = 64 * KIB
 Feed = Callable[[bytes], None]
 
 
@@ -22,7 +21,9 @@ class WatchedOutput:
     may be appended to, truncated, renamed or removed. ``size`` is the last known size.
     """
 
-    def __init__(self, path: str, start: Bytes = 0, *, most: Bytes = _MOST) -> None:
+    def __init__(
+        self, path: str, start: Bytes = 0, *, most: Bytes = sys.maxsize
+    ) -> None:
         """Open *path*, which may be under /proc; read *most* bytes per look.
 
         Raises OSError.
@@ -59,7 +60,7 @@ class WatchedOutput:
             self._step_over_hole()
         if size - self._at > self._most:
             # too much since the last look: only its end is worth reading
-            self._skip_to(size - min(self._most, _TAIL))
+            self._skip_to(size - min(self._most, _BLOCK))
         for chunk in self._new(size, cost):
             feed(chunk)
         return has_changed
@@ -68,8 +69,8 @@ class WatchedOutput:
         ends = time.thread_time() + cost
         while self._at < size:
             # out of time: go on near the end
-            if time.thread_time() > ends and size - self._at > _TAIL:
-                self._skip_to(size - _TAIL)
+            if time.thread_time() > ends and size - self._at > _BLOCK:
+                self._skip_to(size - _BLOCK)
             chunk = self._read(min(_BLOCK, size - self._at))
             if not chunk:
                 return

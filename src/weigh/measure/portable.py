@@ -418,12 +418,11 @@ class _PortableRun:
     def _got_end_signal(self) -> bool:
         """Return whether weigh, or the command directly, received an ending signal."""
         code = self._code or 0
-        if self._end_signal is not None:
-            return True
         # a shell ends with 128 and the number of the signal that ended its command
         number = -code if code < 0 else code - SIGNAL_BASE
-        ending = [getattr(signal, name, None) for name in _ENDING]
-        return number in ending or code == _ENDED_BY_CTRL_C
+        ending = {getattr(signal, name, None) for name in _ENDING}
+        is_ended = number in ending or code == _ENDED_BY_CTRL_C
+        return is_ended or self._end_signal is not None
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""

@@ -109,13 +109,8 @@ class _TaskSpace:
     def distance(self, task_index: int, other_index: int) -> float:
         """Return the squared distance, so that corners are further than centres."""
         total = 0.0
-        pairs = zip(
-            self._points[task_index],
-            self._points[other_index],
-            self._weights,
-            strict=True,
-        )
-        for a, b, weight in pairs:
+        here, there = self._points[task_index], self._points[other_index]
+        for a, b, weight in zip(here, there, self._weights, strict=True):
             if isinstance(a, float) and isinstance(b, float):
                 total += weight * (a - b) ** 2
             elif a != b:

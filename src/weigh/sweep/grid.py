@@ -58,13 +58,9 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
             # of the nodes below alone: no call of the user's can be among them
             return bool(eval(code, {"__builtins__": {}}, parameter_row))  # noqa: S307
         except TypeError as error:
-            raise _condition_error(
-                condition_text,
-                "text and numbers do not mix: "
-                + ", ".join(
-                    f"{name}={value!r}" for name, value in parameter_row.items()
-                ),
-            ) from error
+            row = ", ".join(f"{name}={it!r}" for name, it in parameter_row.items())
+            why = f"text and numbers do not mix: {row}"
+            raise _condition_error(condition_text, why) from error
 
     return holds
 

@@ -8,6 +8,7 @@ line.
 """
 
 import csv
+import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,8 +20,6 @@ from weigh.sweep.values import typed_value
 SEQ = "Seq"
 COMMAND = "Command"
 
-_NEEDS_QUOTES = re.compile('[\t\r\n"]')
-
 
 def table_header(names: Sequence[str]) -> str:
     """Return the first line of the table."""
@@ -28,7 +27,7 @@ def table_header(names: Sequence[str]) -> str:
 
 
 def table_row(task: Task, texts: Mapping[str, str]) -> str:
-    """Return the line of one task; cells are quoted only if necessary."""
+    """Return the line of one task."""
     return _tab_separated_line((str(task.seq), *texts.values(), task.line))
 
 
@@ -71,10 +70,8 @@ def _task_of_cells(
 
 
 def _tab_separated_line(cells: Sequence[str]) -> str:
-    return "\t".join(map(_quoted_cell, cells)) + "\n"
-
-
-def _quoted_cell(cell_text: str) -> str:
-    if _NEEDS_QUOTES.search(cell_text):
-        return '"' + cell_text.replace('"', '""') + '"'
-    return cell_text
+    """Return the *cells* as a line, quoted only if necessary."""
+    line = io.StringIO()
+    # with this end of a line, a cell that contains either character is quoted
+    csv.writer(line, "excel-tab", lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n") + "\n"

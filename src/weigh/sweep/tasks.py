@@ -137,10 +137,6 @@ def _are_all_distinct(grid: ParameterGrid, argv: Sequence[str]) -> bool:
         if len(rows) < len(dimension):
             return False
     # with a second field in the word, two different pairs may give the same text
-    alone = {
-        name
-        for word in argv
-        for name in field_names((word,))
-        if field_names((word,)) == (name,)
-    }
+    fields = (field_names((word,)) for word in argv)
+    alone = {names[0] for names in fields if len(names) == 1}
     return alone >= set(grid.names)
