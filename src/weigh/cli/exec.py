@@ -22,6 +22,7 @@ from weigh.errors import (
 from weigh.flow.exec.exec import execute, options_for_then, tasks_to_run
 from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
+from weigh.model.progress import ExecReport
 from weigh.progress.eta import TaskTally
 from weigh.render import exec_lines
 from weigh.render.printable import unguarded_stream, without_control_characters
@@ -225,30 +226,31 @@ def _executed_and_then(
     console: "_StderrConsole",
     *,
     as_json: bool,
-) -> tuple[FinishedRun, exec_lines.ExecReport]:
+) -> tuple[FinishedRun, ExecReport]:
     """Run a task file and what follows ``# weigh: then``; print the summaries.
 
     The report is that of the tasks, and has the other in it.
     """
     resumes = exec_options.resume
     finished = _executed(task_file, exec_options, console)
-    report = _exec_report(task_file, finished)
+    report = finished.report
     if not as_json:
         _print_summary(exec_lines.summary_lines(report, resumes=resumes), exec_options)
     if finished.then is None or _exec_exit_code(finished):
         return finished, report
     then = without_control_characters(os.fsdecode(finished.then))
-    if finished.pulled is not None:  # other runs may have tasks
+    if report.queue is not None:  # other runs may have tasks
         _write_exec_text(f"weigh: when all runs of this queue end, run: {then}\n")
         return finished, report
     console.notify(f"all tasks are done; then: {then}")
     task_file, exec_options = options_for_then(finished, exec_options)
     finished = _executed(task_file, exec_options, console)
-    of_then = _exec_report(task_file, finished)
     if not as_json:
-        summary = exec_lines.summary_lines(of_then, resumes=resumes, is_then=True)
+        summary = exec_lines.summary_lines(
+            finished.report, resumes=resumes, is_then=True
+        )
         _print_summary(summary, exec_options)
-    return finished, replace(report, then=of_then)
+    return finished, replace(report, then=finished.report)
 
 
 def _executed(
@@ -340,41 +342,6 @@ class _StderrConsole:
             _write_exec_text("\r\x1b[K", is_drawn=True)
 
 
-def _exec_report(task_file: str, finished: FinishedRun) -> exec_lines.ExecReport:
-    tally, folder = finished.result.tally, finished.output
-    return exec_lines.ExecReport(
-        task_file=task_file,
-        joblog=finished.joblog,
-        events=finished.events,
-        # the folder is made with the first output file
-        output=folder if folder and os.path.isdir(folder) else None,
-        tasks=tally.tasks,
-        done=tally.done,
-        failed=tally.failed,
-        interrupted=tally.interrupted,
-        left=tally.tasks - tally.done - tally.failed,
-        earlier=tally.earlier,
-        retried=tally.again,
-        wall_time=round(finished.wall_time, 3),
-        slots=finished.slots,
-        failures=finished.result.failures,
-        signal=finished.result.signal,
-        trouble=finished.result.trouble,
-        halted=finished.result.halted,
-        untaken=_untaken_text(finished),
-        queue=finished.pulled.folder if finished.pulled else None,
-        unsure=finished.pulled.unsure if finished.pulled else (),
-        links=finished.pulled.links if finished.pulled else None,
-    )
-
-
-def _untaken_text(finished: FinishedRun) -> str | None:
-    untaken = finished.pulled and finished.pulled.untaken
-    if not untaken:
-        return None
-    return exec_lines.untaken_text(untaken.tasks, untaken.needed, untaken.left)
-
-
 def _exec_exit_code(finished: FinishedRun) -> int:
     result = finished.result
     # in this order: what weigh itself could not do outranks what tasks did
@@ -384,11 +351,10 @@ def _exec_exit_code(finished: FinishedRun) -> int:
         return SIGNAL_BASE + result.signal
     if result.halt_code is not None:
         return result.halt_code
-    untaken = finished.pulled and finished.pulled.untaken
     # "later": another run of the queue will take them, so nothing is wrong here
-    if untaken and not untaken.later:
+    if finished.untaken and not finished.untaken.later:
         return NO_TIME_LEFT
-    if finished.pulled and finished.pulled.unsure:
+    if finished.report.unsure:
         return FAILED  # tasks of a host that may be dead are left
     # tasks done in earlier runs count as done
     tally = result.tally

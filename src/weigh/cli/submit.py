@@ -16,7 +16,8 @@ from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.job_request import HealOptions, SubmitOptions
 from weigh.flow.submit.submit import submit_plan
 from weigh.model.job import JobSetup
-from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.printable import WIDTH
+from weigh.render.request_lines import folded_lines
 from weigh.render.submit_lines import (
     SubmitAnswer,
     command_lines,

@@ -4,6 +4,8 @@ import msgspec
 
 from weigh.units import Bytes, Seconds
 
+EXEC_SCHEMA = "weigh.exec/1"
+
 
 class FailedTask(msgspec.Struct, frozen=True):
     """A task that failed finally; ``output`` is its output file, if it has any."""
@@ -11,6 +13,36 @@ class FailedTask(msgspec.Struct, frozen=True):
     task: int  # the number that users know it by
     reason: str
     output: str | None = None
+
+
+class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished run, as ``--json`` writes it."""
+
+    schema: str = EXEC_SCHEMA
+    task_file: str
+    joblog: str  # path
+    events: str  # path
+    output: str | None  # the folder of the output files; None: no file was written
+    tasks: int
+    done: int
+    failed: int
+    interrupted: int
+    left: int  # tasks not settled: stopped or never started
+    earlier: int
+    retried: int
+    wall_time: Seconds
+    slots: int  # tasks at a time
+    failures: tuple[FailedTask, ...]
+    signal: int | None = None  # None: no signal ended the run
+    trouble: str | None = None  # what weigh could not do; None: nothing
+    halted: str | None = None  # why the rule of --halt stopped it; None: it did not
+    # why tasks of a queue were left; None: there was time for all
+    untaken: str | None = None
+    queue: str | None = None  # the folder of a shared queue; None: a task file
+    unsure: tuple[str, ...] = ()  # hosts that may still run tasks which they took
+    links: int | None = None
+    # the run of the command behind "# weigh: then"; None: it did not run
+    then: "ExecReport | None" = None
 
 
 class MemoryTrend(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ import msgspec
 from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
 from weigh.render.columns import TableColumn, fill_by_columns, table_lines
 from weigh.render.printable import (
+    WIDTH,
     indented_json,
     peak_text,
     printable_text,
@@ -19,15 +20,8 @@ from weigh.render.words import task_parameters_text
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.words import format_ranges
 from weigh.sweep.quoting import bash_quoted
-from weigh.units import (
-    Bytes,
-    Seconds,
-    count_with_noun,
-    format_duration,
-    size_or_dash,
-)
+from weigh.units import Bytes, Seconds, count_with_noun, format_duration, size_or_dash
 
-WIDTH = 80
 _NUMBER = re.compile(r"\d+")
 
 
@@ -86,7 +80,7 @@ class CheckedTasks(msgspec.Struct, frozen=True, kw_only=True):
 def check_screen(check: CheckedTasks) -> Iterator[str]:
     """Write the screen."""
     yield _check_headline(check)
-    yield from table_lines(check.trials, _TRIAL_COLUMNS, WIDTH)
+    yield from table_lines(check.trials, _TRIAL_COLUMNS)
     for alike in _equal_failures(check.trials):
         yield from _failure_lines(alike)
     for note in check.notes:
@@ -114,8 +108,7 @@ def _trial_parameters(trial: TaskTrial) -> str:
 
 
 def _trial_memory(trial: TaskTrial) -> str:
-    peak = trial.peak_memory
-    return "-" if peak is None else peak_text(peak, is_bound=trial.peak_is_bound)
+    return peak_text(trial.peak_memory, is_bound=trial.peak_is_bound)
 
 
 def _trial_cpus_used(trial: TaskTrial) -> str:
@@ -218,7 +211,7 @@ def _sum_line(checked: CheckedScript) -> str:
             return f"no problem found in the commands; no directive for {tool}"
         lines = count_with_noun(checked.directives, "directive")
         return f"no problem found in {lines} for {tool} and the commands"
-    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    count = count_with_noun(len(problems), "problem")
     accepted = sum(one.accepted for one in problems)
     if accepted == len(problems):
         what = "it" if accepted == 1 else "all of them"

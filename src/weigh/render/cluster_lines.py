@@ -6,11 +6,10 @@ import msgspec
 
 from weigh.model.cluster import ClusterQueue, ClusterState
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import count_with_commas, printable_text, shortened_text
+from weigh.render.printable import WIDTH, printable_text, shortened_text
 from weigh.schedulers import kind_or_first
 from weigh.units import count_with_noun, format_duration
 
-WIDTH = 80
 _MOST_ROWS = 12  # of reasons why nodes are out of use
 _SHOWN_NAMES = 3  # names of nodes in a line
 # states in which a node takes no jobs, in words
@@ -42,11 +41,7 @@ def _cluster_title(cluster: ClusterState) -> str:
     name = f"{printable_text(cluster.name)} ({system})" if cluster.name else system
     free, cpus = _free_and_all_cpus(cluster)
     nodes = count_with_noun(len(cluster.nodes), "node")
-    return shortened_text(
-        f"  {name}   {nodes}, {count_with_commas(free)} of {count_with_commas(cpus)} "
-        "CPUs free",
-        WIDTH,
-    )
+    return shortened_text(f"  {name}   {nodes}, {free:,} of {cpus:,} CPUs free", WIDTH)
 
 
 def _free_and_all_cpus(cluster: ClusterState) -> tuple[int, int]:
@@ -59,22 +54,20 @@ def _free_and_all_cpus(cluster: ClusterState) -> tuple[int, int]:
 
 _GPU_COLUMNS = (
     TableColumn("GPU", lambda gpu: printable_text(gpu.name), right=False),
-    TableColumn("total", lambda gpu: count_with_commas(gpu.total)),
-    TableColumn("in use", lambda gpu: count_with_commas(gpu.used)),
-    TableColumn("free", lambda gpu: count_with_commas(gpu.free)),
+    TableColumn("total", lambda gpu: f"{gpu.total:,}"),
+    TableColumn("in use", lambda gpu: f"{gpu.used:,}"),
+    TableColumn("free", lambda gpu: f"{gpu.free:,}"),
     TableColumn(
         "idle, node's CPUs or memory taken",
-        lambda gpu: count_with_commas(gpu.blocked),
+        lambda gpu: f"{gpu.blocked:,}",
         optional=True,
     ),
-    TableColumn(
-        "out of use", lambda gpu: count_with_commas(gpu.down), drop=1, optional=True
-    ),
+    TableColumn("out of use", lambda gpu: f"{gpu.down:,}", drop=1, optional=True),
 )
 
 
 def _gpu_table(cluster: ClusterState) -> Iterator[str]:
-    return table_lines(cluster.gpus, _GPU_COLUMNS, WIDTH) if cluster.gpus else iter(())
+    return table_lines(cluster.gpus, _GPU_COLUMNS) if cluster.gpus else iter(())
 
 
 def _queue_name(queue: ClusterQueue) -> str:
@@ -90,14 +83,11 @@ def _short_time_text(seconds: float | None) -> str:
 
 
 def _free_cpus_text(queue: ClusterQueue) -> str:
-    return f"{count_with_commas(queue.cpus_free)} of {count_with_commas(queue.cpus)}"
+    return f"{queue.cpus_free:,} of {queue.cpus:,}"
 
 
 def _free_gpus_text(queue: ClusterQueue) -> str:
-    return ", ".join(
-        f"{count_with_commas(one.free)} {printable_text(one.name)}"
-        for one in queue.gpus
-    )
+    return ", ".join(f"{one.free:,} {printable_text(one.name)}" for one in queue.gpus)
 
 
 _QUEUE_COLUMNS = (
@@ -108,14 +98,14 @@ _QUEUE_COLUMNS = (
     ),
     TableColumn("CPUs free", _free_cpus_text),
     TableColumn("GPUs free", _free_gpus_text, right=False, flexible=True),
-    TableColumn("run", lambda queue: count_with_commas(queue.running)),
-    TableColumn("wait", lambda queue: count_with_commas(queue.waiting)),
+    TableColumn("run", lambda queue: f"{queue.running:,}"),
+    TableColumn("wait", lambda queue: f"{queue.waiting:,}"),
 )
 
 
 def _queue_table(cluster: ClusterState) -> Iterator[str]:
     queues = cluster.queues
-    return table_lines(queues, _QUEUE_COLUMNS, WIDTH) if queues else iter(())
+    return table_lines(queues, _QUEUE_COLUMNS) if queues else iter(())
 
 
 def _out_of_use_lines(cluster: ClusterState) -> Iterator[str]:

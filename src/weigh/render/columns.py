@@ -7,6 +7,7 @@ import msgspec
 
 from weigh.render.printable import (
     NARROWEST,
+    WIDTH,
     shortened_from_start,
     shortened_text,
     width_of,
@@ -55,7 +56,7 @@ def fill_by_columns(screen_text: str, width: int, **options: Any) -> str:  # noq
 
 
 def table_lines(
-    rows: Sequence[Any], columns: Sequence[TableColumn], width: int
+    rows: Sequence[Any], columns: Sequence[TableColumn], width: int = WIDTH
 ) -> Iterator[str]:
     """Lay out rows in *width*, titles first; a flexible column takes what is left."""
     kept = [*_filled_columns(rows, columns)]

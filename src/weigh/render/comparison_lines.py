@@ -8,6 +8,7 @@ import msgspec
 
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import (
+    WIDTH,
     printable_text,
     range_text,
     short_command,
@@ -17,7 +18,6 @@ from weigh.render.request_lines import folded_lines
 from weigh.units import count_with_noun, format_brief, format_size
 
 Unit = Literal["seconds", "bytes", "per cent"]
-WIDTH = 80
 _TITLES = {
     "wall_time": "time",
     "cpu_time": "CPU time",
@@ -194,7 +194,7 @@ _SIDE_COLUMNS = (
 
 def _side_lines(sides: Sequence[ComparisonSide]) -> Iterator[str]:
     # without the row of titles, which are empty
-    yield from islice(table_lines([*enumerate(sides)], _SIDE_COLUMNS, WIDTH), 1, None)
+    yield from islice(table_lines([*enumerate(sides)], _SIDE_COLUMNS), 1, None)
 
 
 def _figure_lines(comparison_row: ComparisonRow) -> Iterator[str]:

@@ -6,10 +6,10 @@ import msgspec
 
 from weigh.model.doctor import DoctorCheck, DoctorDiagnosis
 from weigh.render.columns import wrap_by_columns
-from weigh.render.printable import printable_text
+from weigh.render.printable import WIDTH, printable_text
+from weigh.render.request_lines import lines_behind_name
 from weigh.units import count_with_noun
 
-WIDTH = 80
 _MARKS = {"ok": "ok", "warning": "warning", "broken": "BROKEN"}
 _TICKS = {"ok": "[x]", "warning": "[ ]", "broken": "[!]"}
 _MARK_WIDTH = max(map(len, _MARKS.values()))
@@ -52,8 +52,7 @@ def _indented_rows(start: str, row_text: str) -> Iterator[str]:
     rows = wrap_by_columns(
         printable_text(row_text), room, break_long_words=False, break_on_hyphens=False
     )
-    for number, row in enumerate(rows or [""]):
-        yield (start if not number else " " * len(start)) + row
+    yield from lines_behind_name(start, rows or [""], indent=0, name_width=len(start))
 
 
 def _problems_in_words(checks: Sequence[DoctorCheck]) -> str:

@@ -18,8 +18,13 @@ from weigh.estimate.fit import LEVEL, FittedCurve
 from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuScan
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
-from weigh.render.printable import indented_json, range_text
-from weigh.render.request_lines import named_lines, packed_lines, request_note_lines
+from weigh.render.printable import WIDTH, indented_json, range_text
+from weigh.render.request_lines import (
+    lines_behind_name,
+    named_lines,
+    packed_lines,
+    request_note_lines,
+)
 from weigh.units import (
     count_with_noun,
     duration_or_dash,
@@ -30,7 +35,6 @@ from weigh.units import (
 )
 
 SCHEMA = "weigh.estimate/1"
-WIDTH = 80
 _LABEL = 13  # columns of the names at the left
 _LONGEST_COMMAND = 50
 # keeps a number and its unit on one line
@@ -107,7 +111,7 @@ def _measured_sizes_table(advice: ScanAdvice) -> Iterator[str]:
         )
     if any(row.runs > 1 for row in rows):
         columns.append(TableColumn("runs", lambda row: str(row.runs)))
-    yield from table_lines(rows, columns, WIDTH)
+    yield from table_lines(rows, columns)
     failed = advice.estimate.failed
     if failed is not None:
         yield f"  {size_text(failed)} ran out of memory (used as a bound)"
@@ -141,7 +145,7 @@ def _capacity_table_lines(advice: ScanAdvice) -> Iterator[str]:
     if advice.target is not None:
         title = f"for {size_text(advice.target.size)}"
         columns.append(TableColumn(title, _target_fit_text, right=False))
-    yield from table_lines(limits, columns, WIDTH)
+    yield from table_lines(limits, columns)
     if any(one.accumulation is not None for one in limits):
         yield f"  {_STEPS[0]}"
         yield f"  {_STEPS[1]}"
@@ -234,8 +238,8 @@ def _estimate_request_lines(
     advice: ScanAdvice, request: Request | None
 ) -> Iterator[str]:
     if request is not None:
-        for number, line in enumerate(packed_lines(request, None, WIDTH - 15)):
-            yield f"  {'request' if number == 0 else '':{_LABEL}}{line}"
+        lines = packed_lines(request, None, WIDTH - 15)
+        yield from lines_behind_name("request", lines, name_width=_LABEL)
     elif advice.target is not None:
         yield from _labelled_lines(
             "request", ["none yet: the target is too far beyond the runs"]
@@ -267,7 +271,7 @@ def _estimate_basis_texts(advice: ScanAdvice) -> list[str]:
     runs = sum(row.runs for row in advice.rows)
     sizes = len(advice.rows)
     command = " ".join(estimate.group.command)
-    text = f"{sizes} size{'s' * (sizes != 1)}, {runs} run{'s' * (runs != 1)}"
+    text = f"{count_with_noun(sizes, 'size')}, {count_with_noun(runs, 'run')}"
     if len(command) <= _LONGEST_COMMAND and command.isprintable():
         text += f" of {command}"
     sure = f"{100 * LEVEL:.0f} %"
@@ -300,7 +304,7 @@ _INDENT = " " * 13
 def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterator[str]:
     """Write the times, and the request for the CPUs that pay."""
     if cpu_scan.rows:
-        yield from table_lines(cpu_scan.rows, _SCALING_COLUMNS, WIDTH)
+        yield from table_lines(cpu_scan.rows, _SCALING_COLUMNS)
     if any(row.is_beyond for row in cpu_scan.rows):
         yield "  * more than the CPUs here: the time it would take at best"
     if cpu_scan.cpus is None or cpu_scan.request is None:
@@ -312,8 +316,7 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
         words += f"; beyond {cpu_scan.cpus}: not measured"
     yield from named_lines("pays", words, indent=2, name_width=11)
     lines = packed_lines(cpu_scan.request, scheduler, WIDTH - len(_INDENT))
-    for turn, line in enumerate(lines):
-        yield f"  {'' if turn else 'request':<11}{line}"
+    yield from lines_behind_name("request", lines, name_width=11)
     yield from request_note_lines(cpu_scan.request.notes, indent=_INDENT)
 
 

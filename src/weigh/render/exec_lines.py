@@ -4,55 +4,15 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
-from weigh.model.element_time import NOT_STARTED
-from weigh.model.progress import FailedTask
+from weigh.model.progress import ExecReport, FailedTask
 from weigh.progress.eta import TaskTally
-from weigh.render.printable import (
-    count_with_commas,
-    printable_text,
-    shortened_text,
-    width_of,
-)
+from weigh.render.printable import WIDTH, printable_text, shortened_text, width_of
 from weigh.render.progress_lines import time_range_suffix
 from weigh.render.request_lines import named_lines
-from weigh.units import Seconds, count_with_noun, format_duration
+from weigh.units import count_with_noun, format_duration
 
-WIDTH = 80
-SCHEMA = "weigh.exec/1"
 _MOST_FAILURES = 10  # tasks that are listed; the joblog has all
 _SENT = "sent"  # in a plan's folder: what was submitted, each as N.plan
-
-
-class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished run, as ``--json`` writes it."""
-
-    schema: str = SCHEMA
-    task_file: str
-    joblog: str  # path
-    events: str  # path
-    output: str | None  # the folder of the output files; None: no file was written
-    tasks: int
-    done: int
-    failed: int
-    interrupted: int
-    left: int  # tasks not settled: stopped or never started
-    earlier: int
-    retried: int
-    wall_time: Seconds
-    slots: int  # tasks at a time
-    failures: tuple[FailedTask, ...]
-    signal: int | None = None  # None: no signal ended the run
-    trouble: str | None = None  # what weigh could not do; None: nothing
-    halted: str | None = None  # why the rule of --halt stopped it; None: it did not
-    # why tasks of a queue were left; None: there was time for all
-    untaken: str | None = None
-    queue: str | None = None  # the folder of a shared queue; None: a task file
-    unsure: tuple[str, ...] = ()  # hosts that may still run tasks which they took
-    links: int | None = None
-    # the run of the command behind "# weigh: then"; None: it did not run
-    then: "ExecReport | None" = None
 
 
 def progress_line(tally: TaskTally) -> str:
@@ -67,11 +27,10 @@ def heartbeat_line(tally: TaskTally, time_of_day: str) -> str:
 
 
 def _progress_text(tally: TaskTally) -> str:
-    done, tasks = map(count_with_commas, (tally.done, tally.tasks))
-    words = [f"{done} of {tasks} done"]
-    words += [f"{count_with_commas(tally.failed)} failed"] if tally.failed else []
-    words.append(f"{count_with_commas(tally.running)} running")
-    words += [f"{count_with_commas(tally.waiting)} waiting"] if tally.waiting else []
+    words = [f"{tally.done:,} of {tally.tasks:,} done"]
+    words += [f"{tally.failed:,} failed"] if tally.failed else []
+    words.append(f"{tally.running:,} running")
+    words += [f"{tally.waiting:,} waiting"] if tally.waiting else []
     if tally.left is not None:
         within = time_range_suffix(tally.left.low, tally.left.high)
         words.append(f"{format_duration(tally.left.value)} to go{within}")
@@ -111,7 +70,7 @@ def summary_lines(
     more = report.failed - min(len(report.failures), _MOST_FAILURES)
     if report.failures and more > 0:
         path = printable_text(report.joblog)
-        lines.append(f"  and {count_with_commas(more)} more: see {path}")
+        lines.append(f"  and {more:,} more: see {path}")
     rows = [
         ("stopped", report.trouble),
         ("stopped", report.halted),
@@ -127,29 +86,17 @@ def summary_lines(
     return lines
 
 
-def untaken_text(tasks: int, needed: Seconds, left: Seconds) -> str:
-    """Return why tasks of a queue were not started: there was too little time."""
-    which = "it" if tasks == 1 else "the shortest"
-    what = count_with_noun(tasks, "task")
-    return (
-        f"{what} {NOT_STARTED} {which} needs {format_duration(needed)}, "
-        f"{format_duration(max(0.0, left))} left"
-    )
-
-
 def _exec_headline(report: ExecReport) -> str:
     tasks = count_with_noun(report.tasks, "task")
-    parts = [f"{count_with_commas(report.done)} of {tasks} done"]
-    if report.failed:
-        parts.append(f"{count_with_commas(report.failed)} failed")
-    if report.interrupted:
-        parts.append(f"{count_with_commas(report.interrupted)} interrupted")
-    if report.left - report.interrupted > 0:
-        parts.append(f"{count_with_commas(report.left - report.interrupted)} not run")
-    if report.earlier:
-        parts.append(f"{count_with_commas(report.earlier)} of them in an earlier run")
-    if report.retried:
-        parts.append(f"{count_with_commas(report.retried)} tried again")
+    parts = [f"{report.done:,} of {tasks} done"]
+    for number, words in (
+        (report.failed, "failed"),
+        (report.interrupted, "interrupted"),
+        (report.left - report.interrupted, "not run"),
+        (report.earlier, "of them in an earlier run"),
+        (report.retried, "tried again"),
+    ):
+        parts += [f"{number:,} {words}"] if number > 0 else []
     return f"weigh  {', '.join(parts)}; {format_duration(report.wall_time)}"
 
 
@@ -177,6 +124,6 @@ def plan_lines(
     for seq, command in commands:
         yield f"{seq}\t{printable_text(command)}"
     all_tasks = count_with_noun(tasks, "task")
-    yield f"{count_with_commas(len(commands))} of {all_tasks} would run"
+    yield f"{len(commands):,} of {all_tasks} would run"
     if then:
         yield f"when all are done: {printable_text(then)}"

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.gpu import HEALTHY, GpuOccupant, GpuState, GpuUsage
-from weigh.render.printable import padded_text, printable_text, shortened_text, width_of
-from weigh.render.request_lines import folded_lines
+from weigh.model.gpu import HEALTHY, GpuState, GpuUsage
+from weigh.render.columns import TableColumn, table_lines
+from weigh.render.printable import printable_text, shortened_text
+from weigh.render.request_lines import folded_lines, lines_behind_name
 from weigh.render.words import (
     gpu_trouble_words,
     listed_numbers,
@@ -16,10 +17,8 @@ from weigh.render.words import (
 from weigh.units import GIB, format_size
 
 SCHEMA = "weigh.gpus/1"
-WIDTH = 80
 _LONGEST_NAME = 26  # columns
 _LONGEST_COMMAND = 15  # as the kernel keeps it
-_RIGHT = frozenset({0, 2, 3})  # number, memory and share
 _LITTLE = GIB  # memory that the driver may hold itself, without any process
 _HIDDEN = "processes hidden"
 
@@ -33,18 +32,10 @@ class GpuListing(msgspec.Struct, frozen=True):
 
 def gpu_list(gpu_states: tuple[GpuState, ...]) -> list[str]:
     """Write one line per GPU, and a second if torch uses it in this process."""
-    cells = [_gpu_list_cells(gpu) for gpu in gpu_states]
-    widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
     lines: list[str] = []
-    for gpu, row in zip(gpu_states, cells, strict=True):
-        aligned = [
-            f"{cell:>{width}}" if place in _RIGHT else padded_text(cell, width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        start = "  " + "  ".join(aligned[:-1]) + "  "
-        lines.append(
-            (start + shortened_text(row[-1], WIDTH - width_of(start))).rstrip()
-        )
+    _titles, *rows = table_lines(gpu_states, _GPU_COLUMNS)
+    for gpu, row in zip(gpu_states, rows, strict=True):
+        lines.append(row)
         # None outside of a process that uses torch
         if gpu.torch_reserved is not None:
             lines.append(_torch_peaks_text(gpu))
@@ -58,20 +49,13 @@ def gpu_list_document(listing: GpuListing) -> bytes:
     )
 
 
-def _gpu_list_cells(gpu_state: GpuState) -> tuple[str, str, str, str, str, str]:
-    name = shortened_text(printable_text(short_name(gpu_state.name)), _LONGEST_NAME)
-    share = (
-        "" if gpu_state.memory_percent is None else f"{gpu_state.memory_percent:.0f} %"
-    )
-    memory = memory_words(gpu_state.memory_used, gpu_state.memory_total)
-    return (
-        str(gpu_state.index),
-        name,
-        memory,
-        share,
-        _gpu_load_text(gpu_state),
-        _first_occupant_text(gpu_state),
-    )
+def _gpu_name_text(gpu_state: GpuState) -> str:
+    return shortened_text(printable_text(short_name(gpu_state.name)), _LONGEST_NAME)
+
+
+def _gpu_memory_share_text(gpu_state: GpuState) -> str:
+    share = gpu_state.memory_percent
+    return "" if share is None else f"{share:.0f} %"
 
 
 def _gpu_load_text(gpu_state: GpuState) -> str:
@@ -99,17 +83,21 @@ def _first_occupant_text(gpu_state: GpuState) -> str:
     # the user's own first, then the one with the most memory
     first = max(occupants, key=lambda one: (one.mine is True, one.memory or 0))
     more = f" +{len(occupants) - 1}" if len(occupants) > 1 else ""
-    return f"{_occupant_owner(first)}: {_occupant_command(first)}{first.pid}{more}"
+    owner = "mine" if first.mine else printable_text(first.user or "other")
+    command = shortened_text(printable_text(first.command or ""), _LONGEST_COMMAND)
+    process = f"{command} {first.pid}".lstrip()
+    return f"{owner}: {process}{more}"
 
 
-def _occupant_owner(occupant: GpuOccupant) -> str:
-    return "mine" if occupant.mine else printable_text(occupant.user or "other")
-
-
-def _occupant_command(occupant: GpuOccupant) -> str:
-    if occupant.command is None:
-        return ""
-    return f"{shortened_text(printable_text(occupant.command), _LONGEST_COMMAND)} "
+# their titles are not shown
+_GPU_COLUMNS = (
+    TableColumn("", lambda gpu: str(gpu.index)),
+    TableColumn("", _gpu_name_text, right=False),
+    TableColumn("", lambda gpu: memory_words(gpu.memory_used, gpu.memory_total)),
+    TableColumn("", _gpu_memory_share_text),
+    TableColumn("", _gpu_load_text, right=False),
+    TableColumn("", _first_occupant_text, right=False, flexible=True),
+)
 
 
 def _torch_peaks_text(gpu_state: GpuState) -> str:
@@ -181,9 +169,8 @@ def _gpu_detail_texts(gpu_usage: GpuUsage) -> Iterator[str]:
     if gpu_usage.source is not None:
         yield f"source: {gpu_usage.source}"
     for name, words in _gpu_figures(gpu_usage):
-        for line in folded_lines(words, _TEXT_WIDTH - _FIGURE_NAME):
-            yield f"{name:<{_FIGURE_NAME}}{line}"
-            name = ""  # noqa: PLW2901 - it stands once, at the first line
+        lines = folded_lines(words, _TEXT_WIDTH - _FIGURE_NAME)
+        yield from lines_behind_name(name, lines, indent=0, name_width=_FIGURE_NAME)
 
 
 def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:

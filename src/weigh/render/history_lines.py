@@ -8,7 +8,7 @@ import msgspec
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.history import ENOUGH, MOST_SEEN, HistoryPrediction
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import count_with_commas, printable_text
+from weigh.render.printable import printable_text
 from weigh.units import (
     Bytes,
     count_with_noun,
@@ -70,11 +70,11 @@ _KIND_COLUMNS = (
     TableColumn(
         "name", lambda kind: printable_text(kind.name), right=False, flexible=True
     ),
-    TableColumn("jobs", lambda kind: count_with_commas(kind.jobs)),
+    TableColumn("jobs", lambda kind: f"{kind.jobs:,}"),
     TableColumn("CPUs", lambda kind: str(kind.cpus), drop=1),
     TableColumn("requested", lambda kind: size_or_dash(kind.requested, "?")),
     TableColumn("most used", lambda kind: size_or_dash(kind.most, "?")),
-    TableColumn("killed", lambda kind: count_with_commas(kind.out_of_memory), drop=2),
+    TableColumn("killed", lambda kind: f"{kind.out_of_memory:,}", drop=2),
     TableColumn("request", lambda kind: size_or_dash(kind.memory, "?")),
     TableColumn("time", lambda kind: duration_or_dash(kind.time, "?"), drop=3),
 )
@@ -104,11 +104,8 @@ def prediction_notes(learnt: RequestFromHistory) -> tuple[str, ...]:
 def cold_notes(history_kind: HistoryKind) -> tuple[str, ...]:
     """Return notes for too few runs: how many more are needed."""
     more = ENOUGH - history_kind.completed
-    runs = "run" if history_kind.completed == 1 else "runs"
-    known = (
-        f"{history_kind.completed} completed {runs} of "
-        f"{_kind_description(history_kind)}"
-    )
+    runs = count_with_noun(history_kind.completed, "completed run")
+    known = f"{runs} of {_kind_description(history_kind)}"
     return (
         f"{known}; {ENOUGH} are needed: run {more} more",
         "until then, the request is the largest usage plus headroom:",

@@ -4,17 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import fmean, stdev
+from typing import Any
 
 import msgspec
 
-from weigh.model.report import JobReport, MetricSummary, ReportRow
+from weigh.model.report import JobReport, ReportRow
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import (
-    count_with_commas,
-    peak_text,
-    printable_text,
-    shortened_text,
-)
+from weigh.render.printable import WIDTH, peak_text, printable_text, shortened_text
 from weigh.render.words import (
     STATE_WORDS,
     held_hours,
@@ -25,7 +21,6 @@ from weigh.sweep.diverse import read_parameters, varying_task_parameters
 from weigh.task_metric import without_seeds
 from weigh.units import count_with_noun, duration_or_dash
 
-WIDTH = 80
 _MOST_ROWS = 30  # on the screen; --json has all
 _HOUR = 3600.0
 _LARGEST = 1e300
@@ -56,7 +51,7 @@ def metric_groups(report: JobReport) -> list[MetricGroup]:
         return []
     groups = []
     for rows in together.values():
-        bests = [one.metric.best for one in rows if one.metric is not None]
+        bests = [_metric_figure(row, "best") for row in rows]
         # sums of larger ones overflow
         finite = [one for one in bests if one is not None and abs(one) < _LARGEST]
         if finite:
@@ -97,7 +92,7 @@ def metric_status_lines(report: JobReport) -> Iterator[str]:
     rows = sorted(report.rows, key=_urgency)
     columns = (
         *_columns_of_tasks(rows),
-        TableColumn("last", lambda row: _value_text(_last(row))),
+        TableColumn("last", lambda row: _value_text(_metric_figure(row, "last"))),
         TableColumn("state", lambda row: STATE_WORDS[row.state], right=False),
     )
     yield from _first_rows(rows, columns)
@@ -124,39 +119,42 @@ def _columns_of_tasks(rows: Sequence[ReportRow]) -> Iterator[TableColumn]:
         # what is left of a command differs in its end
         keeps_end=not any(row.parameters for row in rows),
     )
-    yield TableColumn("best", lambda row: _value_text(row.metric and row.metric.best))
-    yield TableColumn("at", lambda row: _best_place_text(row.metric))
-    yield TableColumn("trend", _trend_text, right=False)
+    yield TableColumn("best", lambda row: _value_text(_metric_figure(row, "best")))
+    yield TableColumn("at", lambda row: str(_metric_figure(row, "best_at") or "-"))
+    yield TableColumn(
+        "trend", lambda row: _metric_figure(row, "trend") or "-", right=False
+    )
 
 
-def _best_place_text(metric: MetricSummary | None) -> str:
-    return "-" if metric is None or metric.best_at is None else str(metric.best_at)
+def _metric_figure(row: ReportRow, field_name: str) -> Any:  # noqa: ANN401 - a field's
+    """Return a figure of a row's metric; None without a metric."""
+    return getattr(row.metric, field_name, None)
 
 
 def _first_rows(
     rows: Sequence[ReportRow | MetricGroup], columns: Sequence[TableColumn]
 ) -> Iterator[str]:
-    lines = list(table_lines(rows, columns, WIDTH))
+    lines = list(table_lines(rows, columns))
     yield from islice(lines, _MOST_ROWS + 1)
     more = len(lines) - 1 - _MOST_ROWS
     if more > 0:
-        yield f"  and {count_with_commas(more)} more (--json has them all)"
+        yield f"  and {more:,} more (--json has them all)"
 
 
 def _badness(row: ReportRow, report: JobReport) -> tuple[bool, float]:
     """Return what tasks are sorted by: the best first, then diverged ones."""
-    if row.metric is None or row.metric.best is None:
+    best = _metric_figure(row, "best")
+    if best is None:
         return True, math.inf
-    best = row.metric.best if report.lower_is_better else -row.metric.best
-    return _is_diverged_row(row), best
+    return _is_diverged_row(row), best if report.lower_is_better else -best
 
 
 def _is_diverged_row(row: ReportRow) -> bool:
-    return row.metric is not None and row.metric.trend == "diverged"
+    return bool(_metric_figure(row, "trend") == "diverged")
 
 
 def _urgency(row: ReportRow) -> tuple[int, int]:
-    trend = None if row.metric is None else row.metric.trend
+    trend = _metric_figure(row, "trend")
     place = _URGENCY.index(trend) if trend in _URGENCY else len(_URGENCY)
     return place, row.task or 0
 
@@ -172,16 +170,6 @@ def _task_differences(rows: Sequence[ReportRow]) -> tuple[str, ...]:
         task_parameters_text(one) or printable_text(row.command or row.label)
         for one, row in zip(given, rows, strict=True)
     )
-
-
-def _trend_text(row: ReportRow) -> str:
-    if row.metric is None:
-        return "-"
-    return row.metric.trend or "-"
-
-
-def _last(row: ReportRow) -> float | None:
-    return None if row.metric is None else row.metric.last
 
 
 def _value_text(value: float | None) -> str:
@@ -208,8 +196,6 @@ _GROUP_COLUMNS = (
 
 
 def _memory_text(row: ReportRow) -> str:
-    if row.memory is None:
-        return "-"
     return peak_text(row.memory, is_bound=row.memory_is_bound)
 
 

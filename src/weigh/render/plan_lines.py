@@ -20,8 +20,8 @@ from weigh.model.plan import (
 from weigh.planning.bin_packing import most_work
 from weigh.planning.queue_order import AT_ONCE, time_to_start
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import indented_json, printable_text
-from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.printable import WIDTH, indented_json, printable_text
+from weigh.render.request_lines import folded_lines
 from weigh.render.submit_lines import with_ranks
 from weigh.render.words import requested_amounts_text
 from weigh.request import LEAST_TIME, RUNNER_MEMORY, round_time
@@ -155,7 +155,7 @@ def _kind_table_lines(plan_rows: Sequence[_PlanRow]) -> Iterator[str]:
         keeps_end=True,
     )
     tasks, *figures = _KIND_COLUMNS
-    yield from table_lines(plan_rows, (tasks, example, *figures), WIDTH)
+    yield from table_lines(plan_rows, (tasks, example, *figures))
 
 
 def _abbreviated_examples(examples: Sequence[str]) -> list[str]:
@@ -317,7 +317,7 @@ def _plan_comparison_lines(
     columns: Sequence[TableColumn] = _COMPARED_COLUMNS
     if forecasts:
         columns = (_FREE_GPUS, *columns[1:], *_FORECAST_COLUMNS)
-    yield from table_lines([*zip_longest(plans, forecasts)], columns, WIDTH)
+    yield from table_lines([*zip_longest(plans, forecasts)], columns)
 
 
 def _compared_gpu(compared: _ComparedPlan) -> TargetGpu:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.units import Bytes, format_size, is_number
+from weigh.units import Bytes, is_number, size_or_dash
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -27,6 +27,7 @@ _LEAST = 0.001  # hours: less is a few seconds
 # endings by which a script is recognised
 _SCRIPTS = (".py", ".sh", ".R", ".jl", ".pl", ".rb", ".lua", ".m")
 _SHELL_LINE = 3  # sh -c LINE
+WIDTH = 80  # columns of all screens: what terminals and logs of jobs have
 NARROWEST = 8  # columns of a text that was cut with dots
 
 
@@ -225,11 +226,6 @@ def range_text(low_text: str, high_text: str, joiner: str = "to") -> str:
     return f"{number if is_shared else low_text} {joiner} {high_text}"
 
 
-def count_with_commas(whole_number: int) -> str:
-    """Write a number with separated thousands."""
-    return f"{whole_number:,}"
-
-
 def three_digit_text(shown_number: float) -> str:
     """Write a number with three digits, from a hundred on without decimals."""
     if 0 < shown_number < _LEAST:
@@ -241,6 +237,6 @@ def _escaped_control_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def peak_text(peak: Bytes, *, is_bound: bool) -> str:
+def peak_text(peak: Bytes | None, *, is_bound: bool) -> str:
     """Write a peak; a bound is weigh's own memory, of a command that ended at once."""
-    return f"up to {format_size(peak)}" if is_bound else format_size(peak)
+    return f"up to {size_or_dash(peak)}" if is_bound else size_or_dash(peak)

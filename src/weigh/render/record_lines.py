@@ -23,6 +23,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.render.printable import (
+    WIDTH,
     local_time,
     peak_text,
     printable_text,
@@ -32,6 +33,7 @@ from weigh.render.printable import (
 )
 from weigh.render.request_lines import (
     any_layout_lines,
+    lines_behind_name,
     named_lines,
     packed_lines,
     request_note_lines,
@@ -63,7 +65,6 @@ else:  # each is imported when it is first used
     region_lines = lazy_module("weigh.render.region_lines")
     render_words = lazy_module("weigh.render.words")
 
-WIDTH = 80
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 _NAME, _LONG_NAME = 9, 11  # columns of the names of a summary's rows, and of all
 _INDENT = " " * (2 + _NAME)
@@ -543,9 +544,7 @@ def _run_request_lines(
     if is_only_run and len(f"{lines[-1]}   ({hint})") <= room:
         lines[-1] += f"   ({hint})"
     name = "at least" if request.lower_bound else "request"
-    for line in lines:
-        yield f"  {name:<{_NAME}}{line}"
-        name = ""
+    yield from lines_behind_name(name, lines, name_width=_NAME)
     for line in any_layout_lines(request, room, scheduler):
         yield _INDENT + line
     # of a single run the first note is what the hint and the next step have
@@ -560,10 +559,6 @@ def _folded_row(row: ShownRow, name_width: int = _NAME) -> Iterator[str]:
     if name_width == _NAME:
         yield from named_lines(row.name, row.text, indent=2, name_width=name_width)
         return
-    name = row.name
     # breaking long words takes an import, which is too slow after each run
-    for part in columns.wrap_by_columns(
-        printable_text(row.text), WIDTH - 2 - name_width
-    ):
-        yield f"  {name:<{name_width}}{part}"
-        name = ""
+    parts = columns.wrap_by_columns(printable_text(row.text), WIDTH - 2 - name_width)
+    yield from lines_behind_name(row.name, parts, name_width=name_width)

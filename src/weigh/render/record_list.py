@@ -10,11 +10,13 @@ import msgspec
 
 from weigh.model.gpu import GpuUsage, job_peak
 from weigh.model.record import LAUNCHER_FLOOR, Record, Usage
+from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import (
     NARROWEST,
-    count_with_commas,
+    WIDTH,
     csv_cell,
     local_time,
+    padded_text,
     peak_text,
     printable_text,
     quoted_command_line,
@@ -24,7 +26,7 @@ from weigh.render.printable import (
     width_of,
 )
 from weigh.store.index import RecordHead, UsageHead
-from weigh.units import duration_or_dash, format_size
+from weigh.units import count_with_noun, duration_or_dash, format_size, size_or_dash
 
 _OF_RECORD = ("id", "label", "state", "started", "ended", "exit_code", "signal", "cwd")
 _OF_USAGE = (
@@ -110,10 +112,6 @@ def _sum_or_largest_over_gpus(
 
 
 SCHEMA = "weigh.records/1"
-WIDTH = 80
-_GAP = "  "
-_RIGHT = frozenset({"time", "memory", "GPU"})
-_MEMORY = 4  # its column
 _SINGLE = "*"
 _FOOTNOTE = f"{_SINGLE} of the largest single process, not of all processes"
 
@@ -146,17 +144,30 @@ def record_table_text(listing: RecordListing, *, year: str) -> str:
     """Write a list as a table; dates of *year* are written without it."""
     if not listing.rows:
         return "no records match" if listing.total else "no records yet"
-    gpus = any(row.head.usage and row.head.usage.gpus for row in listing.rows)
-    names = ["run", "started", "state", "time", "memory", *(["GPU"] if gpus else [])]
-    cells = [
-        _table_cells(row, listing.id_length, year=year, with_gpus=gpus)
-        for row in listing.rows
-    ]
-    single = any(row[_MEMORY].endswith(_SINGLE) for row in cells)
-    lines = list(
-        _aligned_record_lines(names, cells, [row.head for row in listing.rows])
+    columns = (
+        TableColumn(
+            *("run", lambda row: printable_text(row.head.id[: listing.id_length])),
+            right=False,
+        ),
+        TableColumn(
+            *("started", lambda row: _short_start_time(row.head.started, year)),
+            right=False,
+        ),
+        TableColumn("state", _record_state_text, right=False),
+        TableColumn("time", lambda row: duration_or_dash(_usage_of(row).wall_time)),
+        TableColumn("memory", _record_memory_text),
+        TableColumn("GPU", _largest_gpu_memory_text, optional=True),
     )
-    return "\n".join([*lines, *_list_footer_lines(listing, single=single)])
+    # what is left is for the commands, which are shortened together
+    figures = [line[2:] for line in table_lines(listing.rows, columns)]
+    taken = max(map(width_of, figures)) + 2
+    heads = [row.head for row in listing.rows]
+    commands = ["command", *commands_within(heads, WIDTH - taken)]
+    lines = [
+        f"{padded_text(start, taken)}{command}".rstrip()
+        for start, command in zip(figures, commands, strict=True)
+    ]
+    return "\n".join([*lines, *_list_footer_lines(listing)])
 
 
 def record_list_json(listing: RecordListing) -> bytes:
@@ -180,52 +191,12 @@ def skipped_record_warnings(listing: RecordListing) -> list[str]:
         for path in listing.closed
     ]
     if listing.torn:
-        noun = "line" if listing.torn == 1 else "lines"
-        texts.append(f"{count_with_commas(listing.torn)} {noun} skipped: damaged")
+        texts.append(f"{count_with_noun(listing.torn, 'line')} skipped: damaged")
     for schema in sorted(set(listing.newer.values())):
         number = sum(one == schema for one in listing.newer.values())
-        noun = "record" if number == 1 else "records"
         writer = f"written by a newer weigh ({printable_text(schema)})"
-        texts.append(f"{count_with_commas(number)} {noun} skipped: {writer}")
+        texts.append(f"{count_with_noun(number, 'record')} skipped: {writer}")
     return texts
-
-
-def _table_cells(
-    record_row: RecordRow, id_length: int, *, year: str, with_gpus: bool
-) -> list[str]:
-    head = record_row.head
-    usage = head.usage or UsageHead()
-    cells = [
-        printable_text(head.id[:id_length]),
-        _short_start_time(head.started, year),
-        _record_state_text(record_row),
-        duration_or_dash(usage.wall_time),
-        _record_memory_text(usage),
-    ]
-    if with_gpus:
-        cells.append(_largest_gpu_memory_text(usage))
-    return cells
-
-
-def _aligned_record_lines(
-    names: list[str], record_rows: list[list[str]], heads: Sequence[RecordHead]
-) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(names, *record_rows, strict=True)]
-    rest = WIDTH - sum(widths) - len(_GAP) * len(widths)
-    commands = ["command", *commands_within(heads, rest)]
-    table = [
-        [*row, command]
-        for row, command in zip([names, *record_rows], commands, strict=True)
-    ]
-    names = [*names, "command"]
-    widths.append(rest)
-    sides = [">" if name in _RIGHT else "<" for name in names]
-    fields = [f"{{:{side}{w}}}" for side, w in zip(sides, widths, strict=True)]
-    form = _GAP.join(
-        [*fields[:-1], "{}"]
-    )  # one format string for all rows: twice as fast
-    for row in table:
-        yield form.format(*row).rstrip()
 
 
 def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
@@ -256,15 +227,12 @@ def _differing_names(parameters: Sequence[Mapping[str, object]]) -> list[str]:
     ]
 
 
-def _list_footer_lines(listing: RecordListing, *, single: bool) -> Iterator[str]:
-    if single:
+def _list_footer_lines(listing: RecordListing) -> Iterator[str]:
+    if any(_record_memory_text(row).endswith(_SINGLE) for row in listing.rows):
         yield _FOOTNOTE
     shown = len(listing.rows)
     if shown < listing.matching:
-        yield (
-            f"{count_with_commas(shown)} of {count_with_commas(listing.matching)}; "
-            "-n 0 lists all"
-        )
+        yield (f"{shown:,} of {listing.matching:,}; -n 0 lists all")
 
 
 def _short_start_time(started: str, year: str) -> str:
@@ -282,7 +250,12 @@ def _record_state_text(record_row: RecordRow) -> str:
     return f"{head.state} stale" if record_row.stale else printable_text(head.state)
 
 
-def _record_memory_text(usage: UsageHead) -> str:
+def _usage_of(record_row: RecordRow) -> UsageHead:
+    return record_row.head.usage or UsageHead()
+
+
+def _record_memory_text(record_row: RecordRow) -> str:
+    usage = _usage_of(record_row)
     if usage.peak_memory is not None:
         is_bound = usage.peak_memory.source == LAUNCHER_FLOOR
         return peak_text(usage.peak_memory.value, is_bound=is_bound)
@@ -291,9 +264,9 @@ def _record_memory_text(usage: UsageHead) -> str:
     return "-"
 
 
-def _largest_gpu_memory_text(usage: UsageHead) -> str:
-    known = [peak for gpu in usage.gpus if (peak := job_peak(gpu)) is not None]
-    return format_size(max(known)) if known else "-"
+def _largest_gpu_memory_text(record_row: RecordRow) -> str:
+    peaks = map(job_peak, _usage_of(record_row).gpus)
+    return size_or_dash(max((peak for peak in peaks if peak is not None), default=None))
 
 
 def _record_row_document(record_row: RecordRow) -> dict[str, object]:

@@ -12,12 +12,7 @@ from weigh.model.record import (
     ProgramRegions,
     WholeLoopForecast,
 )
-from weigh.render.printable import (
-    count_with_commas,
-    padded_text,
-    printable_text,
-    shortened_text,
-)
+from weigh.render.printable import WIDTH, padded_text, printable_text, shortened_text
 from weigh.units import (
     Bytes,
     count_with_noun,
@@ -27,7 +22,6 @@ from weigh.units import (
     size_or_dash,
 )
 
-WIDTH = 80
 _NAME = 24  # columns of a phase's name
 _MOST_PHASES = 40  # rows
 _MOST_LOOPS = 5  # of a program
@@ -170,14 +164,14 @@ def _phase_gpus(
 
 def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:
     """Yield name and text of what is known of a loop over batches."""
-    many = count_with_commas(loop.count)
+    many = f"{loop.count:,}"
     total = loop.total if loop.forecast is None else loop.forecast.batches
     if total is not None:
-        many = f"{many} of {count_with_commas(total)}"
-    size = "" if loop.size is None else f", of {count_with_commas(loop.size)} each"
+        many = f"{many} of {total:,}"
+    size = "" if loop.size is None else f", of {loop.size:,} each"
     # a loop over single samples, such as lines, that names the size of batches
     if loop.size is not None and loop.size > 1 < loop.count == loop.samples:
-        size = f", of 1 each, not {count_with_commas(loop.size)}"
+        size = f", of 1 each, not {loop.size:,}"
     samples = (
         "" if loop.samples is None else f", {count_with_noun(loop.samples, 'sample')}"
     )
@@ -209,8 +203,8 @@ def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:
 
 def _whole_loop_rows(forecast: WholeLoopForecast) -> Iterator[tuple[str, str]]:
     """Yield that the longest batch ran, and how long all batches take."""
-    count = count_with_commas(forecast.batches)
-    longest = count_with_commas(forecast.longest)
+    count = f"{forecast.batches:,}"
+    longest = f"{forecast.longest:,}"
     yield "", f"with the longest batch of {count}, of length {longest}"
     yield "all", f"{count} batches about {format_duration(forecast.time)}"
 
@@ -240,10 +234,7 @@ def memory_by_length(loop: BatchTimes) -> str:
     ]
     if not words:
         return ""
-    span = (
-        f"length {count_with_commas(loop.shortest or 0)} to "
-        f"{count_with_commas(rows[-1].length)}"
-    )
+    span = f"length {loop.shortest or 0:,} to {rows[-1].length:,}"
     return f"{span}: {', '.join(words)} with the longest batch"
 
 
@@ -368,7 +359,7 @@ def _is_bound(phase: ProgramPhase) -> bool:
 
 def _call_count_text(call_count: int) -> str:
     if call_count < 100_000:  # noqa: PLR2004 - six digits to read
-        return count_with_commas(call_count)
+        return f"{call_count:,}"
     return f"{call_count / 1e6:.3g}M"
 
 

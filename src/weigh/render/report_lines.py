@@ -11,12 +11,7 @@ from weigh.model.report import (
     ReportNote,
 )
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import (
-    count_with_commas,
-    printable_text,
-    shortened_text,
-    width_of,
-)
+from weigh.render.printable import WIDTH, printable_text, shortened_text, width_of
 from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
     AS_USUAL,
@@ -32,7 +27,6 @@ from weigh.render.words import (
 )
 from weigh.units import count_with_noun, duration_or_dash
 
-WIDTH = 80
 _RED, _GREEN, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 _LOW_SHARE = 25  # per cent of a request: below it is worth a colour
 _INDENT = " " * 12
@@ -46,7 +40,7 @@ def report_screen_text(report: JobReport) -> str:
 
 def job_list_lines(jobs: Sequence[ListedJob], *, colour: bool) -> Iterator[str]:
     """Write the user's jobs, a line each; with *colour* what stands out is tinted."""
-    titles, *rows = table_lines(jobs, _JOB_COLUMNS, WIDTH)
+    titles, *rows = table_lines(jobs, _JOB_COLUMNS)
     yield titles
     for row, one in zip(rows, jobs, strict=True):
         yield _tinted_job_row(row, one) if colour else row
@@ -128,7 +122,7 @@ def _report_screen_lines(report: JobReport) -> Iterator[str]:
         yield from report_note_lines(note)
     more = len(report.notes) - _MOST_NOTES
     if more > 0:
-        yield f"  {'':<10}and {count_with_commas(more)} more (--json has them all)"
+        yield f"  {'':<10}and {more:,} more (--json has them all)"
 
 
 def _report_title_lines(report: JobReport) -> Iterator[str]:

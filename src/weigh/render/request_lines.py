@@ -1,17 +1,16 @@
 """A request as text: directives of a scheduler, flags or JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Request
-from weigh.render.printable import indented_json, printable_text, width_of
+from weigh.render.printable import WIDTH, indented_json, printable_text, width_of
 from weigh.schedulers import KINDS, kind_or_first
 from weigh.schedulers.kind import directive_line
 
 SCHEMA = "weigh.request/1"
-WIDTH = 80
 
 FLAGS, JSON = "flags", "json"
 FORMS = (*KINDS, FLAGS, JSON)
@@ -108,7 +107,15 @@ def named_lines(
     if not text or width_of(row) <= WIDTH:
         yield from [row] if text else ()
         return
-    for line in folded_lines(text, WIDTH - indent - name_width):
+    lines = folded_lines(text, WIDTH - indent - name_width)
+    yield from lines_behind_name(name, lines, indent=indent, name_width=name_width)
+
+
+def lines_behind_name(
+    name: str, lines: Iterable[str], *, name_width: int, indent: int = 2
+) -> Iterator[str]:
+    """Write *lines* below each other, with a name before the first."""
+    for line in lines:
         yield f"{'':{indent}}{name:<{name_width}}{line}"
         name = ""
 

@@ -7,8 +7,8 @@ from itertools import islice
 import msgspec
 
 from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, SubmittedJob
-from weigh.render.printable import indented_json, printable_text, shortened_text
-from weigh.render.request_lines import WIDTH, named_lines
+from weigh.render.printable import WIDTH, indented_json, printable_text, shortened_text
+from weigh.render.request_lines import named_lines
 from weigh.render.status_lines import NeededJob, next_command_lines
 from weigh.render.submit_lines import request_words
 from weigh.schedulers.words import format_ranges
@@ -89,8 +89,8 @@ def resumed_lines(answer: ResumedJob) -> Iterator[str]:
         what = "would resume" if one.job is None else "resumed"
         ids = [job.id for job in (one.job, *one.more) if job is not None]
         job = f" as job {', '.join(ids)}" if ids else ""
-        noun = answer.job.unit + ("" if len(one.tasks) == 1 else "s")
-        tasks = f"{what} {len(one.tasks):,} {noun} of {answer.job.name}{job}"
+        tasks = count_with_noun(len(one.tasks), answer.job.unit)
+        tasks = f"{what} {tasks} of {answer.job.name}{job}"
         text = f"{tasks}: {', '.join(one.reasons)}"
         yield from named_lines("", text, indent=2, name_width=0)
         yield from named_lines("each", request_words(one.request))
@@ -133,19 +133,13 @@ def _follower_text(following_job: FollowingJob) -> str:
             f"{need.name} (job {need.job})" for need in following_job.blocked
         )
         return f"{name} starts when all tasks of {why} are done"
-    sent = (
-        ""
-        if following_job.was is None
-        else f" was sent again instead of {following_job.was}, and"
-    )
-    if not following_job.after:
-        return f"{name}{sent} starts now: all that it needs is done"
-    noun = "job" if len(following_job.after) == 1 else "jobs"
-    has = "has" if len(following_job.after) == 1 else "have"
-    return (
-        f"{name}{sent} starts when {noun} {', '.join(following_job.after)} {has} "
-        "succeeded"
-    )
+    if following_job.was is not None:
+        name += f" was sent again instead of {following_job.was}, and"
+    after = following_job.after
+    if not after:
+        return f"{name} starts now: all that it needs is done"
+    noun, has = ("jobs", "have") if after[1:] else ("job", "has")
+    return f"{name} starts when {noun} {', '.join(after)} {has} succeeded"
 
 
 def _left_lines(answer: ResumedJob) -> Iterator[str]:

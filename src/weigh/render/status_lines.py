@@ -7,14 +7,9 @@ import msgspec
 from weigh.model.job import ACTIVE, SubmittedJob
 from weigh.model.record import State
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import (
-    count_with_commas,
-    indented_json,
-    printable_text,
-    shortened_text,
-)
+from weigh.render.printable import WIDTH, indented_json, printable_text, shortened_text
 from weigh.render.progress_lines import ExpectedEnd, ends_lines
-from weigh.render.request_lines import WIDTH, named_lines
+from weigh.render.request_lines import named_lines
 from weigh.render.submit_lines import start_time_text
 from weigh.render.words import STATE_WORDS
 from weigh.schedulers.words import format_ranges
@@ -206,8 +201,7 @@ def _waiting_entries(
     for wait in job_standing.waiting:
         if wait.hopeless and job_standing.needs:
             continue  # it can start once what it needs was resumed
-        noun = "element" if wait.elements == 1 else "elements"
-        text = f"{count_with_commas(wait.elements)} {noun}: {wait.reason}"
+        text = f"{count_with_noun(wait.elements, 'element')}: {wait.reason}"
         yield "waiting", text + _waiting_times_text(wait, current_time)
 
 
@@ -217,15 +211,13 @@ def _waiting_times_text(wait: WaitingElements, current_time: Seconds) -> str:
     if wait.since is not None and current_time - wait.since >= MINUTE:
         words.append(f"for {format_duration(current_time - wait.since)}")
     if wait.expected is not None and wait.expected > current_time and not wait.hopeless:
-        words.append(
-            f"expected to start {start_time_text(wait.expected, current_time)}"
-        )
+        at = start_time_text(wait.expected, current_time)
+        words.append(f"expected to start {at}")
     return f" ({', '.join(words)})" if words else ""
 
 
 def list_lines(
-    standings: Sequence[JobStanding],
-    current_time: Seconds,
+    standings: Sequence[JobStanding], current_time: Seconds
 ) -> Iterator[str]:
     """Write one line per job."""
     columns = (
@@ -235,13 +227,11 @@ def list_lines(
         ),
         TableColumn("on", lambda one: one.job.scheduler, right=False, drop=1),
         TableColumn(
-            "submitted",
-            lambda one: _age_text(current_time - one.job.submitted),
-            drop=2,
+            "submitted", lambda one: _age_text(current_time - one.job.submitted), drop=2
         ),
         TableColumn("tasks", _task_counts_text, right=False),
     )
-    titles, *rows = table_lines(standings, columns, WIDTH)
+    titles, *rows = table_lines(standings, columns)
     yield titles
     for row, one in zip(rows, standings, strict=True):
         yield row
@@ -259,20 +249,17 @@ def _age_text(seconds: Seconds) -> str:
 
 def status_json(standings: Sequence[JobStanding]) -> str:
     """Write the jobs as one JSON document."""
-    document = {"schema": SCHEMA, "jobs": [msgspec.to_builtins(s) for s in standings]}
-    return indented_json(document)
+    return indented_json({"schema": SCHEMA, "jobs": standings})
 
 
 def _task_counts_text(job_standing: JobStanding) -> str:
     parts = [
-        f"{count_with_commas(number)} {word}"
+        f"{number:,} {word}"
         for state, word in _WORDS.items()
         if (number := job_standing.tasks.get(state, 0))
     ]
-    noun = job_standing.job.unit + ("" if job_standing.total == 1 else "s")
-    return (
-        f"{count_with_commas(job_standing.total)} {noun}: {', '.join(parts) or 'none'}"
-    )
+    total = count_with_noun(job_standing.total, job_standing.job.unit)
+    return f"{total}: {', '.join(parts) or 'none'}"
 
 
 def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator[str]:
@@ -298,7 +285,7 @@ def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator
     shown = sum(map(len, [*alike.values()][:_MOST_FAILURES]))
     more = len(failures) - shown
     if more > 0:
-        yield f"{_INDENT}and {count_with_commas(more)} more (--json has them all)"
+        yield f"{_INDENT}and {more:,} more (--json has them all)"
 
 
 def next_command_lines(way_out: str | None) -> Iterator[str]:
@@ -325,8 +312,7 @@ def _status_warning_lines(
 def round_words(rounds: Iterable[HealingRound]) -> Iterator[str]:
     """Yield how many tasks each job runs again, and why."""
     for sent in rounds:
-        noun = "task" if sent.tasks == 1 else "tasks"
-        yield f"{count_with_commas(sent.tasks)} {noun} {sent.reason}"
+        yield f"{count_with_noun(sent.tasks, 'task')} {sent.reason}"
 
 
 def healing_rows(healing_state: HealingState, job_id: str) -> Iterator[tuple[str, str]]:

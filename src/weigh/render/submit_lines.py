@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.job import HealLimits, JobRequest, SubmittedJob
-from weigh.render.printable import (
-    indented_json,
-    three_digit_text,
-)
+from weigh.render.printable import indented_json, three_digit_text
 from weigh.render.request_lines import named_lines
 from weigh.render.words import requested_amounts_text
 from weigh.units import HOUR, Seconds, count_with_noun, format_limit, format_size
@@ -63,11 +60,8 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
         return
     # the parts of a plan with a shared queue have all of its tasks each
     is_pulled = job.tasks > 1 and any(part.tasks == job.tasks for part in answer.more)
-    what = (
-        count_with_noun(job.elements, "element")
-        if is_pulled
-        else _job_contents_text(job)
-    )
+    elements = count_with_noun(job.elements, "element")
+    what = elements if is_pulled else _job_contents_text(job)
     text = f"submitted {what} as job {job.id}{_throttle_text(job)}"
     if job.scheduler == "local":
         text += ", on this machine"
@@ -201,15 +195,13 @@ def submission_json(answer: SubmitAnswer) -> str:
         "schema": SCHEMA,
         "scheduler": answer.scheduler,
         "script": answer.script,
-        "job": None if answer.job is None else msgspec.to_builtins(answer.job),
-        "more": [msgspec.to_builtins(job) for job in answer.more],
+        "job": answer.job,
+        "more": answer.more,
         "notes": answer.notes,
         "commands": answer.commands,
-        "at_most_hours": None
-        if answer.most is None
-        else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
-        "healer": None if answer.healer is None else answer.healer.id,
-        "then": None if answer.then is None else answer.then.id,
+        "at_most_hours": answer.most,
+        "healer": answer.healer and answer.healer.id,
+        "then": answer.then and answer.then.id,
         "text": answer.text,
     }
     return indented_json(document)

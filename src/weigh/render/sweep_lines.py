@@ -8,7 +8,7 @@ import msgspec
 from weigh.model.mask import MASK
 from weigh.model.plan import Task
 from weigh.render.printable import (
-    count_with_commas,
+    WIDTH,
     indented_json,
     printable_text,
     shortened_from_start,
@@ -16,7 +16,6 @@ from weigh.render.printable import (
 from weigh.units import count_with_noun
 
 SCHEMA = "weigh.sweep/1"
-WIDTH = 80
 
 State: TypeAlias = Literal["written", "unchanged", "printed", "dry run"]
 
@@ -46,13 +45,13 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
 def sweep_screen_lines(sweep: SweepResult) -> Iterator[str]:
     """Write the screen."""
     yield head_line(sweep)
-    number = len(count_with_commas(sweep.tasks))
+    number = len(f"{sweep.tasks:,}")
     for task in sweep.first:
-        yield _sweep_task_line(task, number, WIDTH)
+        yield _sweep_task_line(task, number)
     if sweep.tasks > len(sweep.first) + len(sweep.last):
         yield f"  {'...':>{number}}"
     for task in sweep.last:
-        yield _sweep_task_line(task, number, WIDTH)
+        yield _sweep_task_line(task, number)
     if sweep.state == "dry run":
         yield f"nothing written (dry run): {sweep.output}, {sweep.table}"
     elif sweep.output is not None:
@@ -67,10 +66,8 @@ def head_line(sweep: SweepResult) -> str:
     head = count_with_noun(sweep.tasks, "task")
     if sweep.random is not None:
         return f"{head} drawn from {product} by --random {sweep.random}:{sweep.seed}"
-    if sweep.conditions:
-        less = count_with_commas(sweep.combinations - sweep.kept)
-        return f"{head}: {product}, less {less} by conditions"
-    return f"{head}: {product}"
+    less = f", less {sweep.combinations - sweep.kept:,} by conditions"
+    return f"{head}: {product}{less if sweep.conditions else ''}"
 
 
 def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
@@ -79,7 +76,7 @@ def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
         repeated = count_with_noun(sweep.kept - sweep.tasks, "task")
         yield f"left out {repeated} with a repeated line"
     if sweep.random is not None and sweep.kept < sweep.random:
-        yield f"only {count_with_commas(sweep.kept)} combinations to draw from"
+        yield f"only {sweep.kept:,} combinations to draw from"
 
 
 def sweep_json(sweep: SweepResult) -> str:
@@ -95,7 +92,7 @@ def sweep_json(sweep: SweepResult) -> str:
     return indented_json(fields)
 
 
-def _sweep_task_line(task: Task, number_width: int, width: int) -> str:
-    number = f"  {count_with_commas(task.seq):>{number_width}}  "
+def _sweep_task_line(task: Task, number_width: int) -> str:
+    number = f"  {task.seq:>{number_width},}  "
     line = printable_text(MASK.line(task.line))
-    return number + shortened_from_start(line, width - len(number))
+    return number + shortened_from_start(line, WIDTH - len(number))

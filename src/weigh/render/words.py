@@ -8,12 +8,7 @@ from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.progress import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
 from weigh.model.report import NOT_RUN, JobReport, ReportMeasure, Unit
-from weigh.render.printable import (
-    count_with_commas,
-    printable_text,
-    range_text,
-    three_digit_text,
-)
+from weigh.render.printable import printable_text, range_text, three_digit_text
 from weigh.units import (
     GIB,
     HOUR,
@@ -185,18 +180,12 @@ def state_counts(report: JobReport) -> Iterator[tuple[State, int, str]]:
 
 def state_counts_text(report: JobReport) -> str:
     """Count the runs by how they ended: ``99 completed, 1 failed``."""
-    return ", ".join(
-        f"{count_with_commas(number)} {word}"
-        for _, number, word in state_counts(report)
-    )
+    return ", ".join(f"{number:,} {word}" for _, number, word in state_counts(report))
 
 
 def held_hours(report: JobReport) -> Iterator[tuple[str, str]]:
     """Yield the hours that were held, used or not, and their units."""
-    held = (
-        (report.gpu_hours, "GPU hours held"),
-        (report.cpu_hours, "CPU hours held"),
-    )
+    held = ((report.gpu_hours, "GPU hours held"), (report.cpu_hours, "CPU hours held"))
     for value, unit in held:
         if value:
             text = three_digit_text(value)

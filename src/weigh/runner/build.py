@@ -9,18 +9,20 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh._version import __version__
-from weigh.joblog import output_folder
+from weigh.joblog import output_folder, output_name
 from weigh.lazy_modules import lazy_module
+from weigh.model.progress import ExecReport, FailedTask
 from weigh.progress.eta import TaskTally
 from weigh.runner import events, orphans
 from weigh.runner.attempt import TasksOutput
 from weigh.runner.journal import FAILED, WAITING, SettledTasks
-from weigh.runner.loop import RunResult, TaskLoop
+from weigh.runner.loop import MOST_FAILURES, RunResult, TaskLoop
 from weigh.runner.run_context import ExecOptions, RunContext
 from weigh.runner.slots import TurnQueue
 from weigh.store import location
@@ -28,12 +30,7 @@ from weigh.units import Seconds, count_with_noun
 
 if TYPE_CHECKING:
     from weigh.runner import shared_queue
-    from weigh.runner.shared_queue import (
-        OwnClaims,
-        QueueOwner,
-        SharedQueue,
-        UntakenTasks,
-    )
+    from weigh.runner.shared_queue import OwnClaims, SharedQueue, UntakenTasks
 else:  # each is imported when it is first used
     shared_queue = lazy_module("weigh.runner.shared_queue")
 
@@ -75,45 +72,31 @@ def pending_signal() -> int | None:
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
-    """A run that ended, and where its files are."""
+    """A run that ended: how, what is reported of it, and what follows from it.
 
-    result: RunResult
-    joblog: str
-    events: str
-    output: str | None
-    slots: int
-    wall_time: Seconds  # of the whole run
-    warnings: tuple[str, ...]
-    pulled: "PulledUnits | None" = None
-    then: bytes | None = None  # the command of the file when all are done
-
-
-class PulledUnits(msgspec.Struct, frozen=True):
-    """What a run did with a shared queue.
-
-    ``links`` and ``listings`` are how often it linked a claim and listed the directory.
-    ``unsure`` are hosts of runs that have tasks without an end, and may be alive;
-    ``untaken`` are the tasks for which time was too short.
+    ``untaken`` are tasks of a shared queue for which time was too short.
     """
 
-    folder: str
-    links: int
-    listings: int
-    unsure: tuple[str, ...]
+    result: RunResult
+    report: ExecReport
+    warnings: tuple[str, ...]
     untaken: "UntakenTasks | None" = None
+    then: bytes | None = None  # the command of the file when all are done
 
 
 class TaskFileRun:
     """One run: its output, what earlier runs left, and the loop over the rest."""
 
-    def __init__(self, context: RunContext, opened: ExitStack) -> None:
-        """Open the output before anything is started.
+    def __init__(self, context: RunContext, opened: ExitStack, typed_name: str) -> None:
+        """Open the output before anything is started; the file is *typed_name*.
 
         Raises:
             StoreError: it cannot be written.
         """
         self._context = context
+        self._typed_name = typed_name
         self._shared: SharedQueue | None = None
+        self._failed_before: tuple[FailedTask, ...] = ()
         folder = context.options.output or output_folder(context.journal.path)
         self._output = TasksOutput(None if context.options.ungroup else folder)
         opened.callback(self._output.close)
@@ -131,6 +114,9 @@ class TaskFileRun:
         settled, past = journal.read_past(context.source)
         signal_number = self._outlast_earlier_runs(past)
         queue, tally = self._queue_what_is_left(settled)
+        if tally.failed:
+            earlier = self._failed_in_earlier_runs(settled, past)
+            self._failed_before = tuple(islice(earlier, MOST_FAILURES))
         if signal_number is not None:
             return self._finished(RunResult(tally, signal_number), (), began)
         opening = events.RunOpened(
@@ -172,18 +158,54 @@ class TaskFileRun:
         self, result: RunResult, warnings: tuple[str, ...], began: Seconds
     ) -> FinishedRun:
         """Return the result with its files."""
-        context, journal = self._context, self._context.journal
+        context, journal, queue = self._context, self._context.journal, self._shared
+        tally, folder = result.tally, self._output.folder
+        untaken = None if queue is None else queue.untaken
+        report = ExecReport(
+            task_file=self._typed_name,
+            joblog=journal.path,
+            events=journal.events_path,
+            # the folder is made with the first output file
+            output=folder if folder and os.path.isdir(folder) else None,
+            tasks=tally.tasks,
+            done=tally.done,
+            failed=tally.failed,
+            interrupted=tally.interrupted,
+            left=tally.tasks - tally.done - tally.failed,
+            earlier=tally.earlier,
+            retried=tally.again,
+            wall_time=round(time.monotonic() - began, 3),
+            slots=len(context.layout.slots),
+            failures=(*self._failed_before, *result.failures)[:MOST_FAILURES],
+            signal=result.signal,
+            trouble=result.trouble,
+            halted=result.halted,
+            untaken=None if untaken is None else untaken.words,
+            queue=None if queue is None else queue.claims.folder,
+            unsure=() if queue is None else self._hosts_in_doubt(queue),
+            links=None if queue is None else queue.claims.links,
+        )
         note = location.note_on_store(context.cwd, context.env)
         return FinishedRun(
-            result,
-            journal.path,
-            journal.events_path,
-            self._output.folder,
-            len(context.layout.slots),
-            time.monotonic() - began,
-            tuple(filter(None, [*warnings, note])),
-            None if self._shared is None else self._pulled(self._shared),
+            result, report, tuple(filter(None, [*warnings, note])), untaken
         )
+
+    def _failed_in_earlier_runs(
+        self, settled: SettledTasks, past: events.PastRuns
+    ) -> Iterator[FailedTask]:
+        """Yield the tasks that failed before and do not run again."""
+        for seq, state in enumerate(settled.states, 1):
+            if state != FAILED:
+                continue
+            number = self._context.number_of(seq)
+            # where numbers have moved, the events of one are about another task
+            end = None if settled.moved else past.ended.get(seq)
+            if end is None:
+                yield FailedTask(number, "failed in an earlier run")
+                continue
+            path = f"{self._output.folder}/{output_name(number, end.attempt)}"
+            reason = f"{end.reason or 'failed'}, in an earlier run"
+            yield FailedTask(number, reason, path if os.path.exists(path) else None)
 
     def _queue_what_is_left(self, settled: SettledTasks) -> tuple[TurnQueue, TaskTally]:
         """Return the tasks left to run, and the counts to begin with."""
@@ -255,20 +277,15 @@ class TaskFileRun:
             past_runs, holder.machine, pending_signal, may_kill=kill
         )
 
-    def _pulled(self, queue: "SharedQueue") -> PulledUnits:
-        hosts = (o.machine.host for o in queue.unsure if self._is_hidden(o))
-        return PulledUnits(
-            queue.claims.folder,
-            queue.claims.links,
-            queue.claims.listings,
-            tuple(dict.fromkeys(hosts)),
-            queue.untaken,
-        )
-
-    def _is_hidden(self, owner: "QueueOwner") -> bool:
-        """Return whether neither this machine nor a scheduler knows if a run lives."""
+    def _hosts_in_doubt(self, queue: "SharedQueue") -> tuple[str, ...]:
+        """Return hosts of runs that may live, as neither they nor a job is seen."""
         here = self._context.journal.holder.machine
-        return owner.job is None and not here.sees_processes_of(owner.machine)
+        hosts = (
+            owner.machine.host
+            for owner in queue.unsure
+            if owner.job is None and not here.sees_processes_of(owner.machine)
+        )
+        return tuple(dict.fromkeys(hosts))
 
 
 def left_to_run(settled: SettledTasks, options: ExecOptions) -> Iterator[int]:

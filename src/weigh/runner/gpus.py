@@ -191,10 +191,7 @@ class SlotGpuMeter:
         self._tasks: list[TaskGpus] = []
         self._lock = threading.Lock()  # guards the four above and all accounts
         self._sampler = GpuSampler(
-            factory,
-            max(interval, _INTERVAL),
-            pids=pids,
-            listener=self._on_readings,
+            factory, max(interval, _INTERVAL), pids=pids, listener=self._on_readings
         )
         # no wait: a driver may take seconds to answer, or hang
         self._sampler.start(wait=0.0)

@@ -24,36 +24,17 @@ from weigh.model.progress import FailedTask
 from weigh.model.record import RunOutcome
 from weigh.progress.eta import TaskTally
 from weigh.project_folders import temporary_folders
-from weigh.runner.attempt import (
-    AttemptOutput,
-    Stop,
-    TaskAttempt,
-    TasksOutput,
-    is_full,
-)
+from weigh.runner.attempt import AttemptOutput, Stop, TaskAttempt, TasksOutput, is_full
 from weigh.runner.channels import SlotChannels
 from weigh.runner.memory_guard import MemoryGuard, TurnPlacer
-from weigh.runner.orphans import (
-    ChildReaper,
-    TaskOrphans,
-    stamp_processes,
-)
+from weigh.runner.orphans import ChildReaper, TaskOrphans, stamp_processes
 from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.retry import AttemptEnding, RetryPolicy
 from weigh.runner.run_context import RunContext
-from weigh.runner.slots import (
-    NO_RESERVATION,
-    FreeSlots,
-    RunSlot,
-    TaskTurn,
-    TurnQueue,
-)
+from weigh.runner.slots import NO_RESERVATION, FreeSlots, RunSlot, TaskTurn, TurnQueue
 from weigh.runner.spawn import AttemptSpawner
 from weigh.runner.stopping import AttemptStopper
-from weigh.runner.watch import (
-    AttemptWatcher,
-    reset_weigh_peak_memory,
-)
+from weigh.runner.watch import AttemptWatcher, reset_weigh_peak_memory
 from weigh.store.identity import new_id
 from weigh.units import Bytes, Seconds
 
@@ -75,13 +56,13 @@ class RunResult(msgspec.Struct, frozen=True):
     trouble: str | None = None
     halted: str | None = None  # why --halt stopped the run; None: it did not
     halt_code: int | None = None  # exit code of the task that decided --halt
-    failures: tuple[FailedTask, ...] = ()  # at most _MOST_FAILURES
+    failures: tuple[FailedTask, ...] = ()  # at most MOST_FAILURES
     has_abandoned: bool = False
 
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _TICK = 0.25  # seconds; the longest sleep
-_MOST_FAILURES = 20  # that are named
+MOST_FAILURES = 20  # that are named
 _LONGEST_DOUBT = 160  # characters; the last line of an output may be long
 _POLL = 0.02  # seconds between looks at tasks that end after an unexpected error
 _RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
@@ -454,7 +435,7 @@ class TaskLoop:
             self._tally.take_back(was_done=entry.succeeded)
 
     def _keep_failure(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
-        if len(self._failures) >= _MOST_FAILURES:
+        if len(self._failures) >= MOST_FAILURES:
             return
         reason = "failed" if ending.outcome is None else ending.outcome.reason
         if attempt.state.evidence is not None:
@@ -476,9 +457,7 @@ class TaskLoop:
         options, tally = self._options, self._tally
         failed, done = self._earlier
         is_due = options.halt.is_due(
-            failed=tally.failed - failed,
-            succeeded=tally.done - done,
-            tasks=tally.tasks,
+            failed=tally.failed - failed, succeeded=tally.done - done, tasks=tally.tasks
         )
         if self._halted is not None or not is_due:
             return

@@ -113,10 +113,7 @@ class TaskOrphans:
     """
 
     def __init__(
-        self,
-        run_id: str,
-        running: Mapping[str, TaskAttempt],
-        leaders: Collection[int],
+        self, run_id: str, running: Mapping[str, TaskAttempt], leaders: Collection[int]
     ) -> None:
         self._run = run_id
         self._running = running

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import StoreError, UsageError
+from weigh.model.element_time import NOT_STARTED
 from weigh.planning.queue_order import units_looked_ahead
 from weigh.progress.eta import TaskTally
 from weigh.regular_file import only_regular, write_all
@@ -40,7 +41,7 @@ from weigh.runner.slots import (
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
-from weigh.units import Seconds
+from weigh.units import Seconds, count_with_noun, format_duration
 
 if TYPE_CHECKING:
     from weigh.runner.run_context import RunContext
@@ -119,14 +120,12 @@ class QueueFiles:
 class QueueClaims:
     """The claims in the directory of one queue, as of the last look.
 
-    ``taken`` has the number of the last claim of each claimed unit; ``listings`` counts
-    the looks.
+    ``taken`` has the number of the last claim of each claimed unit.
     """
 
     def __init__(self, folder: str, files: QueueFiles | None = None) -> None:
         self.folder = folder
         self.taken: dict[int, int] = {}
-        self.listings = 0
         self.files = files or QueueFiles()
         # names of owners' files: a claim has the inode of its owner's file
         self._by_inode: dict[int, str] = {}
@@ -139,7 +138,6 @@ class QueueClaims:
         Raises:
             StoreError: it cannot be listed.
         """
-        self.listings += 1
         try:
             names = self.files.listed(self.folder)
         except OSError as error:
@@ -389,6 +387,16 @@ class UntakenTasks(msgspec.Struct, frozen=True):
     needed: Seconds
     left: Seconds
     later: bool
+
+    @property
+    def words(self) -> str:
+        """Return why they were not started."""
+        which = "it" if self.tasks == 1 else "the shortest"
+        what = count_with_noun(self.tasks, "task")
+        return (
+            f"{what} {NOT_STARTED} {which} needs {format_duration(self.needed)}, "
+            f"{format_duration(max(0.0, self.left))} left"
+        )
 
 
 class _LostUnit(msgspec.Struct, frozen=True):

@@ -79,9 +79,7 @@ class _SampledAttempt:
             self.tree,
             interval,
             WatchedRun(
-                floor=tracker_floor(attempt),
-                leader=self.leader,
-                is_alone=slots == 1,
+                floor=tracker_floor(attempt), leader=self.leader, is_alone=slots == 1
             ),
             started=attempt.launch.began,
         )

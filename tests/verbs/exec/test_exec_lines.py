@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 from terminal_columns import columns_of
 
-from weigh.model.progress import FailedTask
-from weigh.render.exec_lines import WIDTH, ExecReport, summary_lines
+from weigh.model.progress import ExecReport, FailedTask
+from weigh.render.exec_lines import summary_lines
+from weigh.render.printable import WIDTH
 
 
 def _report(*failures: FailedTask) -> ExecReport:

@@ -224,7 +224,7 @@ def try_tasks(
         tasks=chosen.of,
         label=label,
         seconds=options.seconds,
-        side_by_side=min(finished.slots, len(trials)),
+        side_by_side=min(finished.report.slots, len(trials)),
         trials=tuple(trials),
         notes=(*hidden, *trial_notes(trials, ended.records), *saved_notes),
         signal=finished.result.signal,

@@ -93,7 +93,7 @@ def execute(
         FormatError: a line is not a command, or the joblog belongs to another file.
         StoreError: the joblog or the output cannot be written.
     """
-    began = time.monotonic()
+    began, typed_name = time.monotonic(), task_file
     # an unknown signal is refused here, before a task has started
     checkpoint = _checkpoint_signal(options)
     options = _with_limit(options, here.env)
@@ -142,7 +142,7 @@ def execute(
             shared=shared,
             checkpoint=checkpoint,
         )
-        run = TaskFileRun(context, opened)
+        run = TaskFileRun(context, opened, typed_name)
         if blank.job is None and queue is None and not options.is_trial:
             _remember_run(here, context)
         then = source.then
@@ -161,7 +161,7 @@ def options_for_then(
     Raises:
         StoreError: the file cannot be written.
     """
-    path = f"{finished.joblog}.then"
+    path = f"{finished.report.joblog}.then"
     try:
         replace_whole_file(path, (finished.then or b"") + b"\n")
     except OSError as error:

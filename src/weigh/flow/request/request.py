@@ -20,6 +20,7 @@ from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, SubmittedJob
 from weigh.model.record import Record, Request, RunOutcome, SiteFlags
 from weigh.render import request_lines
+from weigh.render.printable import WIDTH
 from weigh.request import (
     COMPLETED,
     DEFAULT_HEADROOM,
@@ -149,9 +150,7 @@ def request_answer_of(
         notes=(
             *(
                 f"# {line}"
-                for line in request_lines.any_layout_lines(
-                    request, request_lines.WIDTH - 2, dialect
-                )
+                for line in request_lines.any_layout_lines(request, WIDTH - 2, dialect)
             ),
             *request_lines.request_note_lines(request.notes, indent="# "),
         ),

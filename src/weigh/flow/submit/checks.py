@@ -26,7 +26,8 @@ from weigh.model.job import JobRequest, JobScript
 from weigh.model.lint import LintFinding
 from weigh.model.plan import Plan
 from weigh.regular_file import only_regular
-from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.printable import WIDTH
+from weigh.render.request_lines import folded_lines
 from weigh.schedulers import KINDS
 from weigh.schedulers.kind import LiveAnswers
 from weigh.schedulers.lint.rules import acknowledged

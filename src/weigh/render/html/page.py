@@ -16,13 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from weigh.model.report import JobReport, ReportMeasure, ReportRow
-from weigh.render.html.run_view import (
-    ChartLevel,
-    RunSeries,
-    run_series,
-    run_view,
-)
-from weigh.render.printable import count_with_commas, printable_text, three_digit_text
+from weigh.render.html.run_view import ChartLevel, RunSeries, run_series, run_view
+from weigh.render.printable import printable_text, three_digit_text
 from weigh.render.words import (
     NAMES,
     held_hours,
@@ -36,7 +31,7 @@ from weigh.render.words import (
 )
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.units import Seconds, format_duration
+from weigh.units import Seconds, count_with_noun, format_duration
 
 # shares of the request: above, it may be too little; below, it is too much
 _TIGHT, _LOOSE = 0.95, 0.5
@@ -289,10 +284,7 @@ def page_facts(report: JobReport) -> Iterator[str]:
     if report.job is not None:
         yield printable_text(f"job {report.job}{_on_scheduler_text(report.scheduler)}")
     if report.elements is not None:
-        yield (
-            f"{count_with_commas(report.elements)} "
-            f"element{'s' * (report.elements != 1)}"
-        )
+        yield count_with_noun(report.elements, "element")
     if report.started is not None:
         yield f"started {utc_time_text(report.started)}"
         # clocks of nodes differ: a job cannot end before it started
@@ -349,7 +341,10 @@ def render_page(report: JobReport, *, version: str | None = None) -> str:
             measures=[one for one in report.measures if _has_figures(one)],
             has_median=any(len(one.values) > 1 for one in report.measures),
             scatter_plots=tuple(scatter_plots(report.rows)),
-            runs=[run_view(one, row_of.get(one.id)) for one in report.records],
+            runs=[
+                run_view(record, row_of.get(record.id), drawn.charts)
+                for record, drawn in zip(report.records, data.runs, strict=True)
+            ],
             data=embedded_json(data),
             tasks=data.tasks,
             style=Markup(styles),  # noqa: S704 - files of this package

@@ -13,10 +13,7 @@ from weigh.model.record import (
     SampleSeries,
 )
 from weigh.model.report import ReportRow, Unit
-from weigh.render.printable import (
-    printable_text,
-    shortened_text,
-)
+from weigh.render.printable import printable_text, shortened_text
 from weigh.render.record_lines import (
     MOST_RANKS,
     rank_table,
@@ -40,28 +37,6 @@ class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[str, ...], ...]
     left_out: int = 0  # rows
     depths: tuple[int, ...] = ()  # empty: no row is indented
-
-
-def table_of(
-    titles: Sequence[str],
-    table_rows: Sequence[tuple[str, ...]],
-    *,
-    left_out: int = 0,
-    depths: tuple[int, ...] = (),
-) -> HtmlTable:
-    """Return a table without the columns in which nothing was measured."""
-    kept = [
-        at
-        # the first column names the rows, so it always stays
-        for at in range(len(titles))
-        if at == 0 or any(row[at] != ABSENT for row in table_rows)
-    ]
-    return HtmlTable(
-        titles=tuple(titles[at] for at in kept),
-        rows=tuple(tuple(row[at] for at in kept) for row in table_rows),
-        left_out=left_out,
-        depths=depths,
-    )
 
 
 _MOST_PHASES = 200  # rows
@@ -232,9 +207,12 @@ class HtmlRun(msgspec.Struct, frozen=True, kw_only=True):
     curves: tuple[str, ...]  # names of the charts
 
 
-def run_view(record: Record, report_row: ReportRow | None = None) -> HtmlRun:
-    """Return *record* in words; *report_row* is its task."""
-    drawn = run_series(record)
+def run_view(
+    record: Record,
+    report_row: ReportRow | None = None,
+    charts: Sequence[SeriesChart] = (),
+) -> HtmlRun:
+    """Return *record* in words; *report_row* is its task, *charts* are drawn of it."""
     return HtmlRun(
         id=printable_text(record.id),
         title=_run_heading(record, report_row),
@@ -243,20 +221,15 @@ def run_view(record: Record, report_row: ReportRow | None = None) -> HtmlRun:
         phases=_phase_table(record.phases),
         batches=() if record.batches is None else tuple(_batch_facts(record.batches)),
         ranks=_rank_table(record.ranks),
-        curves=tuple(chart.name for chart in drawn.charts),
+        curves=tuple(chart.name for chart in charts),
     )
 
 
 def _run_heading(record: Record, report_row: ReportRow | None) -> str:
-    task = (
-        None
-        if report_row is None or report_row.task is None
-        else f"Task {report_row.task}"
-    )
+    row = report_row or ReportRow()
+    task = None if row.task is None else f"Task {row.task}"
     words = [task or record.label or f"Run {record.id}"]
-    parameters = record.parameters or (
-        {} if report_row is None else report_row.parameters
-    )
+    parameters = record.parameters or row.parameters
     words += [f"{name}={value}" for name, value in parameters.items()]
     return printable_text(", ".join(words))
 
@@ -284,14 +257,18 @@ def _phase_table(phases: Sequence[ProgramPhase]) -> HtmlTable | None:
     shown = phases[:_MOST_PHASES]
     # phases can have used different GPUs: the others get empty cells
     count = max(len(phase.gpus) for phase in shown)
+    titles = (*PHASE_TITLES, *(f"GPU {number} peak" for number in range(count)))
     rows = []
     for phase in shown:
         peaks = [size_or_dash(gpu.peak) for gpu in phase.gpus]
-        absent = [ABSENT] * (count - len(peaks))
-        rows.append((*phase_cells(phase), *peaks, *absent))
-    return table_of(
-        (*PHASE_TITLES, *(f"GPU {number} peak" for number in range(count))),
-        rows,
+        rows.append((*phase_cells(phase), *peaks, *[ABSENT] * (count - len(peaks))))
+    # without the columns in which nothing was measured, but with the names
+    columns = zip(titles, *rows, strict=True)
+    kept = [one for at, one in enumerate(columns) if not at or {*one[1:]} != {ABSENT}]
+    head, *table = zip(*kept, strict=True)
+    return HtmlTable(
+        titles=head,
+        rows=tuple(table),
         left_out=len(phases) - len(shown),
         # deeper phases would have no room for their names
         depths=tuple(min(phase.depth, 6) for phase in shown),
@@ -309,5 +286,8 @@ def _rank_table(ranks: Sequence[RecordedRank]) -> HtmlTable | None:
     if not ranks:
         return None
     cells = rank_table(ranks)
-    rows = list(zip(*cells.values(), strict=True))
-    return table_of(tuple(cells), rows, left_out=max(0, len(ranks) - MOST_RANKS))
+    return HtmlTable(
+        titles=tuple(cells),
+        rows=tuple(zip(*cells.values(), strict=True)),
+        left_out=max(0, len(ranks) - MOST_RANKS),
+    )
