@@ -101,14 +101,13 @@ def reason_at(root: Path, here: MachineIdentity) -> str:
     return record.outcome.reason
 
 
-def test_a_job_that_outlives_its_weigh_is_named(tmp_path: Path) -> None:
+def test_a_job_that_outlives_its_weigh_is_named_and_no_other_of_its_number(
+    tmp_path: Path,
+) -> None:
     save_checkpoint(str(tmp_path), checkpoint_of(leader=me()))
     assert f"ran on as process {os.getpid()}" in reason_at(tmp_path, HERE)
-
-
-def test_a_reused_process_number_is_not_the_same_process(tmp_path: Path) -> None:
     reused = ProcessIdentity(os.getpid(), (me().start_time or 0) + 1)
-    save_checkpoint(str(tmp_path), checkpoint_of(weigh=reused, leader=reused))
+    save_checkpoint(str(tmp_path), checkpoint_of("b" * 12, weigh=reused, leader=reused))
     reason = reason_at(tmp_path, HERE)
     assert reason == "weigh was killed before the command ended"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from processes import WEIGH
+from run_captured import run_captured
 from transcript import check_answers
 
 from weigh.errors import StoreError
@@ -50,14 +52,14 @@ def test_the_nearest_store_of_the_project_is_used(tmp_path: Path) -> None:
     check_answers(Path(__file__).with_name("locations.texts"), {question: used})
 
 
-@pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
 def test_a_store_in_the_folder_for_temporary_files_is_not_used(
-    home: Path, tmp_path: Path, variable: str
+    home: Path, tmp_path: Path
 ) -> None:
     folder(tmp_path, "scratch", ".weigh")
     here = folder(tmp_path, "scratch", "job")
-    environ = in_home(home, **{variable: str(tmp_path / "scratch")})
-    assert locate_store(str(here), environ) == str(here / ".weigh")
+    for variable in ("TMPDIR", "TEMP", "TMP"):
+        environ = in_home(home, **{variable: str(tmp_path / "scratch")})
+        assert locate_store(str(here), environ) == str(here / ".weigh")
 
 
 def test_a_home_that_is_a_link_is_known_by_its_real_name(
@@ -92,14 +94,7 @@ def test_a_verb_names_a_store_above_the_current_folder(
     (below / "tasks.txt").write_text("true\n")
     environ = {**os.environ, "HOME": str(home)}
     environ.pop("WEIGH_DIR", None)
-    done = subprocess.run(
-        [sys.executable, "-m", "weigh", *words],
-        cwd=below,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_captured([*WEIGH, *words], cwd=below, env=environ, check=True)
     assert f"weigh: records are in {store} (above" in done.stderr
 
 
@@ -115,30 +110,23 @@ def test_a_file_in_the_way_is_no_store(home: Path) -> None:
     assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
 
 
-def test_a_new_store_keeps_itself_out_of_git(tmp_path: Path) -> None:
+def test_a_new_store_keeps_itself_out_of_git_and_a_folder_of_the_users_not(
+    tmp_path: Path,
+) -> None:
     make_folder(str(tmp_path / ".weigh"), "records")
     assert (tmp_path / ".weigh" / ".gitignore").read_text() == "*\n"
-
-
-def test_a_folder_of_the_users_own_gets_no_gitignore(tmp_path: Path) -> None:
     make_folder(str(tmp_path), "records")
     assert not (tmp_path / ".gitignore").exists()
 
 
-def test_a_store_that_is_a_file_is_named_with_the_way_out(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("")
-    with pytest.raises(StoreError, match=r"file/records: .*WEIGH_DIR"):
-        make_folder(str(in_the_way), "records")
-
-
-def test_a_file_where_the_records_should_be_is_not_an_empty_store(
+def test_a_file_in_the_place_of_the_store_is_named_with_the_way_out(
     tmp_path: Path,
 ) -> None:
-    in_the_way = tmp_path / ".weigh"
-    in_the_way.write_text("not a folder")
+    (tmp_path / ".weigh").write_text("not a folder")
+    with pytest.raises(StoreError, match=r"\.weigh/records: .*WEIGH_DIR"):
+        make_folder(str(tmp_path / ".weigh"), "records")
     with pytest.raises(StoreError, match="is a file"):
-        store_shards(str(in_the_way))
+        store_shards(str(tmp_path / ".weigh"))
 
 
 def all_of_a_plan(cwd: Path, **environ: str) -> dict[str, int]:

@@ -107,8 +107,9 @@ def run_of_promise(batch: Batch, given: dict[str, Any]) -> Done:
     words = {"signals", "line", "meanwhile", "pause"}
     what = {name: given.pop(name) for name in words & given.keys()}
     if not what:
-        limit = f'ulimit {given.pop("limit", "-c 0")}; "$@"'
-        return batch.run(*options, before=("bash", "-c", limit, "bash"), **env)
+        limit = given.pop("limit", None)
+        shell = ("bash", "-c", f'ulimit {limit}; "$@"', "bash") if limit else ()
+        return batch.run(*options, before=shell, **env)
     started = batch.start(*options, **env)
     said = ""
     if "line" in what:

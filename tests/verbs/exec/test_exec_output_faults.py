@@ -41,8 +41,9 @@ OTHER += "; do sleep 0.02; done; sleep 0.3; echo out >> ran; echo said"
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("call", ["open", "fstat", "close", "pread"])
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(
+    ("call", "at"), [("open", 1), ("open", 2), ("fstat", 1), ("close", 2), ("pread", 1)]
+)
 def test_a_failed_call_on_an_output_file_stops_no_other_task(
     batch: Batch, library: str, call: str, at: int
 ) -> None:

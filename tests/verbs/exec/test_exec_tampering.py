@@ -60,27 +60,21 @@ def go(batch: Batch) -> None:
 # the lock
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        [".lock"],
-        [".lock", ""],
-        [".lock", ".events.jsonl"],
-    ],
-)
+@pytest.mark.parametrize("other", ["", ".events.jsonl"])
 def test_a_second_exec_is_refused_where_files_of_the_first_were_removed(
-    batch: Batch, names: list[str]
+    batch: Batch, other: str
 ) -> None:
     batch.write(WAITS)
     first = batch.begin()
-    for name in names:
-        (batch.folder / f"tasks.txt.joblog{name}").unlink()
-    second = batch.run()
-    assert second.returncode == 2
-    assert "another weigh exec is running on tasks.txt" in second.stderr
+    for names in ([".lock"], [".lock", other]):
+        until(lambda: lock_of(batch).exists())  # it is made again
+        for name in names:
+            (batch.folder / f"tasks.txt.joblog{name}").unlink()
+        second = batch.run()
+        assert second.returncode == 2
+        assert "another weigh exec is running on tasks.txt" in second.stderr
     go(batch)
-    # a lock is made again; without the other two no more tasks start
-    assert first.wait(30) == (0 if names == [".lock"] else 125)
+    assert first.wait(30) == 125
     assert not lock_of(batch).exists()
     assert batch.ran() == ["b"]
 
@@ -96,7 +90,7 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "words"])
+@pytest.mark.parametrize("kind", ["folder", "link", "words"])
 def test_a_lock_file_replaced_by_something_else_does_no_harm(
     batch: Batch, kind: str
 ) -> None:
@@ -134,7 +128,7 @@ def test_without_locks_a_second_exec_is_refused(batch: Batch) -> None:
 @pytest.mark.as_root
 @pytest.mark.few(2)
 @pytest.mark.usefixtures("no_locks")
-@pytest.mark.parametrize("ahead", ["-600", "0", "600"])
+@pytest.mark.parametrize("ahead", ["-600", "600"])
 def test_without_locks_another_machine_is_known_by_its_heartbeat_whatever_its_clock(
     batch: Batch, ahead: str
 ) -> None:
@@ -178,21 +172,21 @@ def test_of_several_that_start_at_once_one_runs_the_tasks(batch: Batch) -> None:
 # planted files
 
 
-@pytest.mark.few(5)
 @pytest.mark.parametrize("name", [".lock", ".events.jsonl"])
-@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder"])
 def test_what_was_planted_is_neither_written_nor_emptied(
-    batch: Batch, name: str, kind: str
+    batch: Batch, name: str
 ) -> None:
     target = batch.folder / "precious"
     target.write_text("words\n")
     path = batch.folder / f"tasks.txt.joblog{name}"
-    PLANTED[kind](path)
     batch.write("echo a >> ran")
-    done = batch.run()
-    assert done.returncode in (2, 125)
-    assert str(path.name) in done.stderr
-    assert "Traceback" not in done.stderr
+    for kind in ("link", "hard link", "pipe", "folder"):
+        PLANTED[kind](path)
+        done = batch.run()
+        assert done.returncode in (2, 125)
+        assert str(path.name) in done.stderr
+        assert "Traceback" not in done.stderr
+        path.rmdir() if kind == "folder" else path.unlink()
     assert target.read_text() == "words\n"
     assert batch.ran() == []
 
@@ -212,6 +206,7 @@ def test_files_in_the_temporary_folder_are_private_and_go_away(batch: Batch) -> 
 def test_a_joblog_that_others_remove_stops_this_run_and_the_next(
     batch: Batch,
 ) -> None:
+    """The ends are in the events, where a queue finds them."""
     batch.write("echo a >> ran", WAITS, "echo c >> ran")
     first = batch.start("-j", "1")
     until(lambda: batch.ran() == ["a", "b"])
@@ -221,7 +216,7 @@ def test_a_joblog_that_others_remove_stops_this_run_and_the_next(
     assert first.returncode == 125
     assert "tasks.txt.joblog was removed or overwritten by another" in out + err
     assert "1 of 3 tasks done" in out
-    assert {one["seq"] for one in batch.events_of("ended")} == {1, 2}
+    assert ended_tasks(str(batch.joblog)) == {1: True, 2: True}
     assert batch.run().returncode in (2, 125)
     assert batch.ran() == ["a", "b"]
 
@@ -252,22 +247,6 @@ def test_a_number_used_again_while_a_daemon_lives_loses_no_task(batch: Batch) ->
     assert batch.ran() == ["daemon"]
     assert set(batch.ended()) == {1, 2, 3, 4, 5}
     assert {one["job"]["task"] for one in batch.records()} == {1, 2, 3, 4, 5}
-
-
-# daemons
-
-
-NO_ENVIRONMENT = "setsid env -i {} -c 'sleep 0.7; echo daemon >> ran' & true"
-
-
-def test_a_daemon_without_environment_belongs_to_its_task(batch: Batch) -> None:
-    shell = shutil.which("bash")
-    batch.write(NO_ENVIRONMENT.format(shell), "true")
-    assert batch.run("-j", "2").returncode == 0
-    assert batch.ran() == ["daemon"]
-    assert [
-        one.wall_time > 0.6 for one in sorted(batch.entries(), key=lambda e: e.seq)
-    ] == [True, False]
 
 
 def test_a_daemon_without_environment_or_parent_is_a_survivor(batch: Batch) -> None:
@@ -310,17 +289,6 @@ def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
 # between two runs
 
 
-def test_a_queue_knows_what_ended_in_a_run_whose_joblog_was_removed(
-    batch: Batch,
-) -> None:
-    batch.write("true", "false", "true")
-    batch.run()
-    before = ended_tasks(str(batch.joblog))
-    batch.joblog.unlink()
-
-    assert ended_tasks(str(batch.joblog)) == before == {1: True, 2: False, 3: True}
-
-
 EDITS: tuple[Callable[[bytes], bytes], ...] = (
     lambda text: text[:0],
     lambda text: text.replace(b"echo", b"printf"),
@@ -338,7 +306,7 @@ def test_an_edited_task_file_of_a_plan_is_refused_and_loses_no_task(
     folder = batch.folder / "plan/tasks"
     (path, *_) = (*folder.glob("tasks_*.txt"), *folder.glob("queue_*/tasks.txt"))
     planned = path.read_bytes()
-    for edit in EDITS:
+    for edit in EDITS[: 2 if queue else None]:
         path.write_bytes(edit(planned))
 
         sent = batch.weigh("submit", "plan/tasks", "--on", "local")

@@ -179,13 +179,6 @@ def test_show_json_is_the_whole_record(root: str) -> None:
     assert shown == record
 
 
-def test_show_reads_a_file_of_run(root: str, tmp_path: Path) -> None:
-    record = keep(root, "aaaa11112222")
-    (tmp_path / "out.json").write_bytes(msgspec.json.encode(record))
-    weigh("rm", "last")
-    assert "aaaa11112222" in weigh("show", "out.json").stdout
-
-
 def test_export_jsonl_is_what_was_stored_oldest_first(root: str) -> None:
     newer = keep(root, "aaaa11112222")
     older = keep(root, "bbbb11112222", started="2026-11-20T10:00:00Z")
@@ -252,28 +245,29 @@ def test_no_command_of_a_list_is_wider_than_its_room(
     assert max(map(len, commands_within(heads, room))) <= room
 
 
-def test_a_list_keeps_the_end_of_a_long_command_and_parameters_that_differ() -> None:
+@pytest.mark.parametrize(
+    ("room", "label", "has_parameters", "shown"),
+    [
+        (34, None, True, "... --layers 12 --seed {0} lr=0.{0}"),
+        (21, "check-53e5f2", False, "...layers 12 --seed {0}"),
+    ],
+)
+def test_a_list_keeps_the_end_of_a_long_command_and_parameters_that_differ(
+    room: int, label: str | None, shown: str, *, has_parameters: bool
+) -> None:
     words = ("python3", "train.py", "--layers", "12", "--seed")
     heads = [
-        RecordHead(id="0", command=(*words, seed), parameters={"lr": lr, "batch": 32})
-        for seed, lr in (("1", 0.1), ("2", 0.2))
-    ]
-    assert commands_within(heads, 34) == [
-        "... --layers 12 --seed 1 lr=0.1",
-        "... --layers 12 --seed 2 lr=0.2",
-    ]
-
-
-def test_runs_of_one_long_label_differ_in_a_list() -> None:
-    words = ("python3", "train.py", "--layers", "12", "--seed")
-    heads = [
-        RecordHead(id="0", label="check-53e5f2", command=(*words, seed))
+        RecordHead(
+            id="0",
+            label=label,
+            command=(*words, seed),
+            parameters={"lr": float(f"0.{seed}"), "batch": 32}
+            if has_parameters
+            else {},
+        )
         for seed in "12"
     ]
-    assert commands_within(heads, 21) == [
-        "...layers 12 --seed 1",
-        "...layers 12 --seed 2",
-    ]
+    assert commands_within(heads, room) == [shown.format(seed) for seed in "12"]
 
 
 def test_records_are_read_by_their_ids_and_only_whole_ones_have_their_series(

@@ -36,54 +36,67 @@ def browser(chromium: str) -> Iterator[Any]:
         started.close()
 
 
-def received(words: str) -> list[str]:
-    """Leave out what these tests themselves cause, by reading pixels."""
-    return [] if words.startswith("Canvas2D: Multiple readback") else [words]
+class OpenPages:
+    """A page for each width and colour scheme, and what they noted."""
+
+    def __init__(self, browser: Any, folder: Path) -> None:
+        self._browser = browser
+        self._folder = folder
+        self._pages: dict[tuple[Any, ...], Any] = {}
+        self._reports: list[JobReport] = []
+        self.noted: list[str] = []
+
+    def show(self, report: JobReport, width: int = 1060, **options: Any) -> Any:
+        """Open a report afresh; a page and a file are made once."""
+        key = (width, *sorted(options.items()))
+        if key not in self._pages:
+            self._pages[key] = self._new_page(options)
+        page = self._pages[key]
+        page.mouse.move(2, 2)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(self._file_of(report).as_uri())
+        if options.get("java_script_enabled", True):
+            page.evaluate("new Promise(requestAnimationFrame)")
+            page.evaluate("new Promise(requestAnimationFrame)")
+        return page
+
+    def _new_page(self, options: dict[str, Any]) -> Any:
+        context = self._browser.new_context(**options)
+        context.set_default_timeout(10_000)
+        page = context.new_page()
+        page.on("console", lambda said: self._note(said.text))
+        page.on("pageerror", lambda error: self._note(str(error)))
+        page.on("dialog", lambda dialog: self._note(f"says {dialog.message}"))
+        page.on("request", lambda asked: self._note(asked.url))
+        return page
+
+    def _note(self, words: str) -> None:
+        # reading pixels is what these tests do, and a page may open its own file
+        usual = ("Canvas2D: Multiple readback", self._folder.as_uri())
+        if not words.startswith(usual):
+            self.noted.append(words)
+
+    def _file_of(self, report: JobReport) -> Path:
+        known = [one is report for one in self._reports]
+        if True not in known:
+            self._reports.append(report)
+            html = render_page(report, version="0.1.0")
+            (self._folder / f"{len(known)}.html").write_text(html, encoding="utf-8")
+        return self._folder / f"{[*known, True].index(True)}.html"
 
 
-PAGES: list[tuple[JobReport, str]] = []
-
-
-def rendered(report: JobReport) -> str:
-    """Render a page, the same report once only."""
-    for known, html in PAGES:
-        if known is report:
-            return html
-    PAGES.append((report, render_page(report, version="0.1.0")))
-    return PAGES[-1][1]
+@pytest.fixture(scope="module")
+def open_pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> OpenPages:
+    """Give the pages of a file of tests."""
+    return OpenPages(browser, tmp_path_factory.mktemp("pages"))
 
 
 Opened = Callable[..., Any]
 
 
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
+def opened(open_pages: OpenPages) -> Iterator[Opened]:
     """Open a report from disk; it may neither complain nor ask the network."""
-    complaints: list[str] = []
-    asked_for: list[str] = []
-    contexts: list[Any] = []
-
-    def look(report: JobReport, width: int = 1060, **options: Any) -> Any:
-        path = tmp_path / "report.html"
-        path.write_text(rendered(report), encoding="utf-8")
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, **options
-        )
-        context.set_default_timeout(10_000)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda said: complaints.extend(received(said.text)))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"says {dialog.message}"))
-        page.on("request", lambda asked: asked_for.append(asked.url))
-        page.goto(path.as_uri())
-        if options.get("java_script_enabled", True):
-            page.evaluate("new Promise(requestAnimationFrame)")
-            page.evaluate("new Promise(requestAnimationFrame)")
-        return page
-
-    yield look
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in asked_for if not url.startswith(tmp_path.as_uri())] == []
+    open_pages.noted.clear()
+    yield open_pages.show
+    assert open_pages.noted == []

@@ -4,6 +4,8 @@ import math
 import random
 from functools import cache
 
+from msgspec.structs import replace
+
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
     BatchTimes,
@@ -31,6 +33,7 @@ SECONDS = 742.6
 HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}\u202egnp.exe\x1b[31m&quot;"
 
 
+@cache
 def trained(points: int = POINTS) -> Record:
     """Give a run that loads a model, trains three epochs and evaluates."""
     noise = random.Random(7)
@@ -139,6 +142,7 @@ def _phases(card: int) -> tuple[ProgramPhase, ...]:
     )
 
 
+@cache
 def one_run() -> JobReport:
     """Give the report of a single run."""
     record = trained()
@@ -295,6 +299,7 @@ def _task(number: int, elements: int, chance: random.Random) -> ReportRow:
     )
 
 
+@cache
 def hostile() -> JobReport:
     """Give a report whose every text tries to be more than text."""
     plain = one_run()
@@ -302,9 +307,6 @@ def hostile() -> JobReport:
     usage = record.usage
     assert usage is not None
     gpu = GpuUsage(uuid="GPU-1", name=HOSTILE, memory_total=1)
-    import msgspec  # noqa: PLC0415
-
-    replace = msgspec.structs.replace
     record = replace(
         record,
         id=HOSTILE,

@@ -66,20 +66,11 @@ REACH_OUT = """async elsewhere => {
 }"""
 
 
-def script(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def written(browser: Any, function: str, values: list[float]) -> list[str]:
-    page = browser.new_page()
-    try:
-        source = (
-            f"(values) => {{ {script('format.js')}; return values.map({function}) }}"
-        )
-        answer: list[str] = page.evaluate(source, values)
-        return answer
-    finally:
-        page.close()
+def written(opened: Opened, function: str, values: list[float]) -> list[str]:
+    script = (TEMPLATES / "format.js").read_text(encoding="utf-8")
+    source = f"(values) => {{ {script}; return values.map({function}) }}"
+    answer: list[str] = opened(JobReport(title="numbers")).evaluate(source, values)
+    return answer
 
 
 def spread() -> list[float]:
@@ -90,32 +81,29 @@ def spread() -> list[float]:
     return plain + ties
 
 
-def test_the_page_writes_sizes_as_the_text_does(browser: Any) -> None:
-    sizes = [round(value) for value in spread()] + [2**n for n in range(53)]
+def test_the_page_writes_figures_as_the_text_does(opened: Opened) -> None:
+    some = spread()
+    sizes = [round(value) for value in some] + [2**n for n in range(53)]
     sizes += [round(1023.5 * 1024**n) + d for n in range(1, 4) for d in (-1, 0, 1)]
-    assert written(browser, "sizeWords", [*sizes]) == [*map(format_size, sizes)]
-
-
-def test_the_page_writes_times_as_the_text_does(browser: Any) -> None:
-    times = spread()
-    assert written(browser, "timeWords", times) == [*map(format_duration, times)]
-
-
-def test_the_page_writes_shares_and_cpus_as_its_tables_do(browser: Any) -> None:
-    values = [value for value in spread() if value < 1e4]
+    assert written(opened, "sizeWords", [*sizes]) == [*map(format_size, sizes)]
+    assert written(opened, "timeWords", some) == [*map(format_duration, some)]
+    values = [value for value in some if value < 1e4]
     for unit in ("share", "cpus"):
         source = f"value => write(value, '{unit}')"
         wanted = [unit_value_text(value, unit) for value in values]
-        assert written(browser, source, values) == wanted
+        assert written(opened, source, values) == wanted
+    # an axis drops zeros behind the point and no others
+    ticks = [320 << 20, 640 << 20, 1 << 30, 3 << 29, 10 << 30, 160 << 30, 0]
+    words = ["320 MiB", "640 MiB", "1 GiB", "1.5 GiB", "10 GiB", "160 GiB", "0"]
+    assert written(opened, "axisSize", [*map(float, ticks)]) == words
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_stands_out_from_its_ground(opened: Opened, scheme: str) -> None:
-    for page in (
-        opened(one_run(), color_scheme=scheme),
-        opened(array(60), color_scheme=scheme),
-    ):
-        assert page.evaluate(CONTRAST) == []
+@pytest.mark.parametrize("report", [one_run(), array(60)])
+def test_all_text_stands_out_from_its_ground(
+    opened: Opened, scheme: str, report: JobReport
+) -> None:
+    assert opened(report, color_scheme=scheme).evaluate(CONTRAST) == []
 
 
 @pytest.mark.parametrize("report", [one_run(), array(60), hostile()])
@@ -184,41 +172,18 @@ def test_hostile_names_are_text_and_nothing_else(opened: Opened) -> None:
     text = page.evaluate("document.documentElement.textContent")
     assert "\u202e" not in text
     assert "49" not in page.title()
-
-
-def test_hostile_names_stay_text_in_the_table(opened: Opened) -> None:
-    page = opened(hostile())
     cells = page.locator(".tasks tbody tr").first.inner_text()
     assert "</script><img src=x onerror=alert(1)>{{7*7}}" in cells
     page.get_by_role("searchbox").fill("<img")
     assert page.locator(".tasks tbody tr").count() == 2
 
 
-def test_a_page_may_not_use_the_network(browser: Any, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(page_module.render_page(one_run()), encoding="utf-8")
-    page = browser.new_page()
+def test_a_page_may_not_use_the_network(opened: Opened, open_pages: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         elsewhere = f"http://127.0.0.1:{server.getsockname()[1]}/"
-        try:
-            page.goto(path.as_uri())
-            answer = page.evaluate(REACH_OUT, elsewhere)
-        finally:
-            page.close()
+        answer = opened(one_run()).evaluate(REACH_OUT, elsewhere)
+        open_pages.noted.clear()  # that each was tried, and refused
         server.settimeout(0.2)
         with pytest.raises(TimeoutError):
             server.accept()
     assert answer == ["refused", "refused", False]
-
-
-def test_an_axis_drops_zeros_behind_the_point_and_no_others(browser: Any) -> None:
-    sizes = [320 << 20, 640 << 20, 1 << 30, 3 << 29, 10 << 30, 160 << 30, 0]
-    assert written(browser, "axisSize", [*map(float, sizes)]) == [
-        "320 MiB",
-        "640 MiB",
-        "1 GiB",
-        "1.5 GiB",
-        "10 GiB",
-        "160 GiB",
-        "0",
-    ]
