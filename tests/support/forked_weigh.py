@@ -24,11 +24,14 @@ from weigh.__main__ import main
 
 # what programs and interpreters read when they start
 _AT_START = ("PYTHON", "COVERAGE", "LC_", "LANG", "LD_")
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _LONGEST_MESSAGE = 100_000
 
 
 def _start_variables(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: env[name] for name in env if name.startswith(_AT_START)}
+    # whether bytecode is written changes nothing, and conftest.py takes that one away
+    names = {name for name in env if name.startswith(_AT_START)} - {_NO_BYTECODE}
+    return {name: env[name] for name in names}
 
 
 # a test that sets one may be the first to need a server, which then serves others

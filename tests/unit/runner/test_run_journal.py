@@ -213,7 +213,7 @@ def test_lines_that_others_append_stay(open_journal: Open, tmp_path: Path) -> No
     assert [line[:1] for line in path.read_text().splitlines()[1:]] == list("1923")
 
 
-def test_a_sign_of_life_is_shown_at_once_and_then_seldom(
+def test_a_lock_shows_a_sign_of_life_seldom_and_is_made_again_where_it_was_removed(
     open_journal: Open, tmp_path: Path
 ) -> None:
     journal, lock = open_journal(), tmp_path / "log.lock"
@@ -221,12 +221,6 @@ def test_a_sign_of_life_is_shown_at_once_and_then_seldom(
         os.utime(lock, (0, 0))
         journal.keep()
         assert (lock.stat().st_mtime == 0) == (turn == 2)
-
-
-def test_a_lock_that_was_removed_is_made_again(
-    open_journal: Open, tmp_path: Path
-) -> None:
-    journal, lock = open_journal(), tmp_path / "log.lock"
     before = lock.read_bytes()
     lock.unlink()
     journal.keep()
@@ -357,23 +351,18 @@ def test_an_end_of_a_task_that_the_file_lacks_now_stops_nothing(
     assert list(journal.read_past(source)[0].states) == [WAITING, WAITING]
 
 
-def test_whoever_begins_anew_is_not_asked_about_old_ends(
-    open_journal: Open, tasks: Tasks
-) -> None:
-    source = tasks("a")
-    open_journal().append_events(_ended(1, 10.0))
-    settled, _ = open_journal(resume=False).read_past(source)
-    assert list(settled.states) == [WAITING]
-
-
 def test_a_run_afresh_makes_earlier_ends_no_matter(
     open_journal: Open, tasks: Tasks
 ) -> None:
-    journal, source = open_journal(), tasks("a", "b")
+    source = tasks("a", "b")
+    open_journal().append_events(_ended(1, 10.0))
+    settled, _ = open_journal(resume=False).read_past(source)
+    assert list(settled.states) == [WAITING, WAITING]
+    journal = open_journal()
     opened = RunOpened(
         "r", 15.0, ME.machine, ME.process, "tasks.txt", 2, "0", afresh=True
     )
-    journal.append_events(_ended(1, 10.0), opened, _ended(2, 20.0))
+    journal.append_events(opened, _ended(2, 20.0))
     journal.append_end(entry(2, "b"))
     settled, past = journal.read_past(source)
     assert list(settled.states) == [WAITING, DONE]
@@ -435,10 +424,7 @@ def test_tasks_that_differ_in_what_a_users_pattern_hides_stay_two(
     open_journal: Open, tasks: Tasks, tmp_path: Path
 ) -> None:
     mask = SecretMask(patterns=(r"word-(\w+)",))
-    journal, source = (
-        open_journal(mask=mask),
-        tasks("say word-a", "say word-b"),
-    )
+    journal, source = open_journal(mask=mask), tasks("say word-a", "say word-b")
     journal.append_end(entry(1, "say word-a"))
     assert "word-a" not in (tmp_path / "log").read_text()
     settled = settle_by(str(tmp_path / "log"), source, mask)

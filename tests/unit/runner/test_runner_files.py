@@ -50,13 +50,6 @@ def test_a_lock_from_a_machine_out_of_sight_holds_while_it_gives_signs_of_life(
 
     with pytest.raises(UsageError, match="away"):
         JoblogLock(str(path.with_suffix("")), me(), sleep=give_a_sign)
-
-
-def test_a_lock_from_a_machine_out_of_sight_is_nobodys_when_it_stays_silent(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "log.lock"
-    write(path, msgspec.json.encode(JoblogHolder(AWAY, ProcessIdentity(1, 1))))
     slept: list[float] = []
     JoblogLock(str(path.with_suffix("")), me(), sleep=slept.append).release()
     assert sum(slept) >= 60
@@ -86,18 +79,13 @@ def _opened(machine: MachineIdentity, job: str | None = None) -> RunOpened:
     return RunOpened("r", 1.0, machine, ProcessIdentity(1, 1), "t", 9, "0", job=job)
 
 
-def test_tasks_on_a_machine_out_of_sight_are_not_run_a_second_time() -> None:
-    with pytest.raises(UsageError, match=r"away.*--forget-survivors"):
-        orphans.refuse_elsewhere(_past(_opened(AWAY)), this_machine())
-
-
-def test_a_scheduler_has_cleared_up_after_its_job() -> None:
-    orphans.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
-
-
-def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
+def test_tasks_on_a_machine_out_of_sight_are_not_run_a_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(UsageError, match=r"away.*--forget-survivors"):
+        orphans.refuse_elsewhere(_past(_opened(AWAY)), this_machine())
+    # a scheduler has cleared up after its job, unless it says that it runs there
+    orphans.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
     answer = 'echo "$*" | grep -q -- "-j 4711 -w away" && echo 4711'
     write_program(tmp_path / "squeue", answer)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -107,19 +95,14 @@ def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
     orphans.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine(), "4711")
 
 
-def test_a_reboot_leaves_no_survivors() -> None:
+def test_a_reboot_leaves_no_survivors_of_tasks_that_began_before_it() -> None:
+    """Others run on a node that was cloned with its name and its id."""
     here = MachineIdentity("here", "m", "boot2", "p")
-    before = MachineIdentity("here", "m", "boot1", "p")
-    orphans.refuse_elsewhere(_past(_opened(before)), here)
-    assert orphans.find_survivors(_past(_opened(before)), here) == {}
-
-
-def test_a_task_that_began_after_this_boot_did_not_end_with_the_one_before() -> None:
-    """It runs on a node that was cloned with its name and its id."""
-    here = MachineIdentity("here", "m", "boot2", "p")
-    clone = _past(_opened(MachineIdentity("here", "m", "boot1", "p")))
-    start = msgspec.structs.replace(clone.in_flight[4], time=time.time())
-    past = msgspec.structs.replace(clone, in_flight={4: start})
+    before = _past(_opened(MachineIdentity("here", "m", "boot1", "p")))
+    orphans.refuse_elsewhere(before, here)
+    assert orphans.find_survivors(before, here) == {}
+    start = msgspec.structs.replace(before.in_flight[4], time=time.time())
+    past = msgspec.structs.replace(before, in_flight={4: start})
     with pytest.raises(UsageError, match=r"here.*--forget-survivors"):
         orphans.refuse_elsewhere(past, here)
 

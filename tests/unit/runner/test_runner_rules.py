@@ -116,14 +116,10 @@ def _entry(seq: int, command: str) -> bytes:
     return format_entry(replace(ENTRY, seq=seq, signal=0, command=MASK.line(command)))
 
 
-def test_a_line_is_written_as_gnu_parallel_does() -> None:
+def test_a_line_is_written_as_gnu_parallel_does_and_read_back() -> None:
     line = b"7\t:\t1763700000.123\t     1.250\t0\t12\t0\t9\ta\tb\0c \xff\n"
     assert format_entry(ENTRY) == line
-
-
-def test_what_is_written_is_read_back() -> None:
-    text = format_entry(ENTRY).decode("utf-8", "surrogateescape")
-    read = parse_line(text.removesuffix("\n"))
+    read = parse_line(line.decode("utf-8", "surrogateescape").removesuffix("\n"))
     assert (read.seq, read.signal, read.command) == (7, 9, ENTRY.command)
 
 
@@ -145,6 +141,7 @@ def test_tasks_are_numbered_without_blank_lines_and_comments() -> None:
     ]
     whole = b"".join(lines)
     assert whole[read[1].offset :] == b"b # d"
+    assert is_script([b"\xef\xbb\xbf#! python\n", b"print()\n"])
 
 
 def is_script_with(line: str) -> bool:
@@ -155,10 +152,6 @@ def is_script_with(line: str) -> bool:
             list(read_task_lines(lines, "t"))
         return True
     return not list(read_task_lines(lines, "t"))
-
-
-def test_an_interpreter_after_a_byte_order_mark_makes_a_script() -> None:
-    assert is_script([b"\xef\xbb\xbf#! python\n", b"print()\n"])
 
 
 def environment(words: str) -> dict[str, str]:
@@ -241,10 +234,21 @@ def test_words_taken_without_a_shell_are_those_of_bash(line: str) -> None:
         assert said.stdout.split(b"\0")[:-1] == words
 
 
-def test_a_share_is_of_all_tasks() -> None:
-    halt = parse_halt("soon,fail=10%")
-    assert not halt.is_due(failed=9, succeeded=50, tasks=100)
-    assert halt.is_due(failed=10, succeeded=0, tasks=100)
+@pytest.mark.parametrize(
+    ("rule", "failed", "succeeded", "is_due"),
+    [
+        ("soon,fail=10%", 9, 50, False),
+        ("soon,fail=10%", 10, 0, True),
+        ("soon,success=10%", 50, 9, False),
+        ("now,done=60", 9, 50, False),
+        ("now,done=59", 9, 50, True),
+    ],
+)
+def test_a_rule_to_halt_counts_what_it_names_and_a_share_is_of_all_tasks(
+    rule: str, failed: int, succeeded: int, *, is_due: bool
+) -> None:
+    halt = parse_halt(rule)
+    assert halt.is_due(failed=failed, succeeded=succeeded, tasks=100) is is_due
 
 
 # slots
@@ -339,9 +343,6 @@ def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: TaskTurn) -> No
     assert again == turn
 
 
-# endings
-
-
 # events
 
 
@@ -357,14 +358,13 @@ def _events() -> list[bytes]:
     return [msgspec.json.encode(event) + b"\n" for event in events]
 
 
-def test_starts_without_an_end_are_in_flight() -> None:
+def test_starts_without_an_end_are_in_flight_and_a_run_that_closed_is_not_open() -> (
+    None
+):
     past = read_past_events(_events(), lambda _: True)
     assert [start.pid for start in past.in_flight.values()] == [12]
     assert past.open_runs.keys() == {"r1"}
     assert past.attempts == {1: 1, 2: 1}
-
-
-def test_a_run_that_closed_its_file_is_not_open() -> None:
     closed = msgspec.json.encode(RunClosed("r1", 3.0, "done")) + b"\n"
     assert read_past_events([*_events(), closed], lambda _: True).open_runs == {}
 

@@ -211,7 +211,8 @@ def test_the_whole_time_of_a_task_that_was_stopped_is_estimated(batch: Batch) ->
 def test_threads_of_numeric_libraries_follow_the_slots_share(batch: Batch) -> None:
     cpus = len(os.sched_getaffinity(0))
     batch.write("echo $OMP_NUM_THREADS $MKL_NUM_THREADS >> ran")
-    batch.run("-j", "1")
+    done = batch.run("-j", "1")
+    assert done.returncode == 0, done.stderr
     batch.run("-j", "1", "--no-resume", OMP_NUM_THREADS="7")
     words = batch.ran()
     assert words == [str(cpus), str(cpus), "7"]
@@ -226,7 +227,8 @@ def test_slots_have_disjoint_cores_unless_they_are_not_pinned(
     show = f"import os, sys; sys.stdout.write({cores} + chr(10))"
     line = f'{sys.executable} -c "{show}" >> ran; sleep 0.2'
     batch.write(line, line)
-    batch.run("-j", "2", *words)
+    done = batch.run("-j", "2", *words)
+    assert done.returncode == 0, done.stderr
     lines = (batch.folder / "ran").read_text().splitlines()
     first, second = (set(line.split()) for line in lines)
     assert first

@@ -15,11 +15,6 @@ from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, record_time_text
 
 
-def flags_of(told: JobReport) -> dict[str, str]:
-    """Give the flag of each note that has one."""
-    return {note.about: note.flag for note in told.notes if note.flag}
-
-
 def in_a_script(root: str) -> None:
     """Leave a record of ``weigh run`` in a job script of the user's own."""
     granted = Allocation(scheduler="slurm", cpus=1, memory=8 * GIB)
@@ -44,10 +39,10 @@ def test_a_run_that_filled_a_gpu_and_failed_without_a_word_may_have_lacked_it(
     assert "GPU mem   GPU memory was full (31.0 of 32.0 GiB): a smaller batch" in out
 
 
-@pytest.fixture
-def sacct(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave a sacct whose job did an hour's work before, beside a larger element."""
-    del root
+def test_a_run_in_a_script_is_next_to_its_own_element_and_advised_for_the_whole_job(
+    root: str, say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The job did an hour's work before, beside a larger element."""
     lines = (
         (
             "JobID|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|TotalCPU|MaxRSS|AllocTRES"
@@ -58,37 +53,18 @@ def sacct(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "77_4|COMPLETED|7000|120|8G|1|01:50:00||cpu=1|n1||",
         "77_4.batch|COMPLETED|7000|||1|01:50:00|7G|cpu=1|n1||0",
     )
-    answer = "\n".join(("cat <<E", *lines, "E"))
-    fake = write_program(tmp_path / "bin/sacct", answer)
+    fake = write_program(tmp_path / "bin/sacct", "\n".join(("cat <<E", *lines, "E")))
     monkeypatch.setenv("PATH", f"{fake.parent}:/bin")
-
-
-@pytest.mark.usefixtures("sacct")
-@pytest.mark.parametrize("name", ["own", "000000000001"])
-def test_a_run_in_a_script_is_next_to_its_own_element_alone(
-    root: str, say: Say, name: str
-) -> None:
     in_a_script(root)
-    _, out, _ = say("report", name)
-    assert "sacct Elapsed: 1 h 10 m" in out
-    assert "7.00 GiB" not in out
-
-
-@pytest.mark.usefixtures("sacct")
-def test_advice_for_a_script_is_of_all_that_the_job_did(root: str, say: Say) -> None:
-    in_a_script(root)
-    _, out, _ = say("report", "own", "--json")
-    told = msgspec.json.decode(out, type=JobReport)
-    flags = flags_of(told)
+    for name in ("own", "000000000001"):
+        _, out, _ = say("report", name)
+        assert "sacct Elapsed: 1 h 10 m" in out
+        assert "7.00 GiB" not in out
+    told = msgspec.json.decode(say("report", "own", "--json")[1], type=JobReport)
+    flags = {note.about: note.flag for note in told.notes if note.flag}
     assert "time" not in flags or flags["time"] >= "--time=01:15:00"
     assert flags["memory"] == "--mem=3700M"
-
-
-@pytest.mark.usefixtures("sacct")
-def test_what_a_script_held_counts_the_whole_job(root: str, say: Say) -> None:
-    in_a_script(root)
-    _, out, _ = say("report", "77", "--json")
-    told = msgspec.json.decode(out, type=JobReport)
+    told = msgspec.json.decode(say("report", "77", "--json")[1], type=JobReport)
     assert told.cpu_hours == pytest.approx(4200 / 3600)
 
 

@@ -45,6 +45,10 @@ def measured(root: str, number: int, **words: object) -> str:
     return record.id
 
 
+def report_of(say: Say, name: str) -> JobReport:
+    return msgspec.json.decode(say("report", name, "--json")[1], type=JobReport)
+
+
 def test_mistakes_are_one_line_with_the_way_out(
     root: str, say: Say, tmp_path: Path
 ) -> None:
@@ -90,12 +94,9 @@ def test_a_sweep_run_here_is_reported_by_its_own_figures_and_parameters(
     assert say("submit", "--on", "local", "plan/tasks")[0] == 0
     until(lambda: not re.search("running|waiting", say("status", "last")[1]))
 
-    def report() -> JobReport:
-        return msgspec.json.decode(say("report", "last", "--json")[1], type=JobReport)
-
     # a task has ended before its figures are written
-    until(lambda: all(row.memory for row in report().rows))
-    told = report()
+    until(lambda: all(row.memory for row in report_of(say, "last").rows))
+    told = report_of(say, "last")
     assert told.states == {"COMPLETED": 1, "FAILED": 1}
     memory = next(one for one in told.measures if one.name == "memory")
     assert 100 * MIB < (memory.most or 0) < 150 * MIB
@@ -115,8 +116,7 @@ def test_a_task_that_still_runs_has_no_error(root: str, say: Say) -> None:
     now = ElementState(state="RUNNING", started=1_795_253_989.0)
     said = client.SchedulerPoll(asked=1e10, tried=1e10, states={JOB: {0: now}})
     client.save_poll(root, "slurm", said)
-    _, out, _ = say("report", JOB, "--json")
-    (row,) = msgspec.json.decode(out, type=JobReport).rows
+    (row,) = report_of(say, JOB).rows
     assert (row.state, row.error) == ("RUNNING", None)
 
 
@@ -124,8 +124,7 @@ def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) 
     for number, cpus in enumerate((1, 4), start=1):
         granted = Allocation(scheduler="slurm", cpus=cpus)
         measured(root, number, label="tag", allocation=granted)
-    _, out, _ = say("report", "tag", "--json")
-    assert msgspec.json.decode(out, type=JobReport).cpu_hours == pytest.approx(5.0)
+    assert report_of(say, "tag").cpu_hours == pytest.approx(5.0)
 
 
 def test_a_page_into_a_closed_pipe_is_no_error(root: str) -> None:

@@ -118,13 +118,6 @@ def test_runs_outside_a_job_share_a_gpu_by_what_all_of_them_hold(
     assert words == [f"busy 0 % of the time and {full} % full: {advice}"] * bool(full)
 
 
-def test_a_gpu_of_a_job_without_measured_runs_brings_no_note() -> None:
-    requested = ElementRequest(scheduler="slurm", gpus=1)
-    subject = AdviceSubject(elements=(), requested=requested, measures={})
-
-    assert list(gpu_notes(subject)) == []
-
-
 @pytest.mark.parametrize(
     ("task", "rule"),
     [
@@ -152,9 +145,9 @@ def test_the_rule_of_a_request_is_that_of_how_its_run_ended(
 def test_whose_flags_are_shown_is_noted_of_an_unknown_scheduler(
     name: str, noted: list[tuple[str, int]]
 ) -> None:
-    requested = ElementRequest(scheduler=name, cpus=1)
+    requested = ElementRequest(scheduler=name, cpus=1, gpus=1)
     subject = AdviceSubject(elements=(), requested=requested, measures={})
-    notes = report_notes(subject, ())
+    notes = report_notes(subject, ())  # none on GPUs without measured runs
     assert [(note.about, note.weight) for note in notes] == noted
 
 

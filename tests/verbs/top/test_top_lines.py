@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from any_values import PLAIN, values_of
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -86,56 +87,18 @@ OVERVIEW = TopView(
 NOTHING = TopView(clock="10:00:12", machine=MACHINE, store="/home/ada/ner/.weigh")
 
 _text = st.text(max_size=30)
-_size = st.integers(0, 1 << 50)
-_sizes = st.none() | _size
 _seconds = st.floats(0, 1e9)
-_shares = st.none() | st.floats(0, 1e4)
-_runs = st.builds(
-    TopRun,
-    record=st.builds(
-        Record,
-        id=st.text("0123456789abcdef", min_size=12, max_size=12),
-        label=st.none() | _text,
-        command=st.lists(_text, max_size=4).map(tuple),
-        started=_text,
-        host=st.none() | st.builds(RecordedHost, name=_text, system=_text),
-        state=st.sampled_from(["RUNNING", "COMPLETED", "FAILED"]),
-        progress=st.none()
-        | st.builds(
-            ReportedProgress,
-            done=_seconds,
-            total=st.none() | _seconds,
-            source=_text,
-            time=_seconds,
-            remaining=st.none() | _seconds,
-        ),
-    ),
-    elapsed=_seconds,
-    memory=_sizes,
-    peak=_sizes,
-    cores=_shares,
-    age=_seconds,
-    stopped=st.booleans(),
-    stale=st.booleans(),
+_values = {**PLAIN, str: _text, float: _seconds, int: st.integers(0, 1 << 50)}
+_records = st.builds(
+    Record,
+    id=st.text("0123456789abcdef", min_size=12, max_size=12),
+    label=st.none() | _text,
+    command=st.lists(_text, max_size=4).map(tuple),
+    started=_text,
+    host=st.none() | st.builds(RecordedHost, name=_text, system=_text),
+    progress=st.none() | values_of(ReportedProgress, _values),
 )
-_gpus = st.builds(
-    GpuState,
-    index=st.integers(0, 99),
-    uuid=st.just("GPU-1"),
-    name=_text,
-    memory_used=_sizes,
-    memory_total=_sizes,
-    utilization=_shares,
-)
-views = st.builds(
-    TopView,
-    clock=st.just("10:00:12"),
-    machine=st.builds(MachineView, _text, st.none() | st.integers(1, 999), _size),
-    store=_text,
-    runs=st.lists(_runs, max_size=4).map(tuple),
-    gpus=st.lists(_gpus, max_size=3).map(tuple),
-    gpu_note=st.none() | _text,
-)
+views = values_of(TopView, {**_values, Record: _records})
 
 HEADWAY = ReportedProgress(
     done=30, total=120, source="tqdm", time=10, remaining=32, low=30, high=36
