@@ -65,7 +65,7 @@ def student_quantile(freedom: int) -> float:
 _MOST_CORRELATION = 0.5  # a curve's own bend looks like correlation, too
 _MOST_IN_INTERVALS = 0.75  # an interval covers that bend, too
 _PLAIN = 0.25  # of the rise: smaller residuals are not correlated noise
-_FEWEST_POINTS = 4
+_FEWEST_POINTS = 4  # of three values in random order one in six only rises
 
 
 def pair_slopes(xs: Sequence[float], ys: Sequence[float]) -> list[float]:

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.AS
 _TIME_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(ms|[smhd])", re.ASCII)
 _LONGEST_DURATION = 40  # characters
 _LONGEST_QUOTED = 15  # characters of a number in a message
-_LONGEST_HOURS = 1000 * 366 * 24
+_LONGEST_HOURS = 1000 * 366 * 24  # a thousand years: more is a typing error
 
 
 def parse_size(size_text: str) -> Bytes:

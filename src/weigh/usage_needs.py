@@ -143,7 +143,7 @@ def need_notes(usage: Usage) -> Iterator[str]:
 
 CRAWLS = 2 / 3  # of the time in collections; well set programs: a quarter to a half
 _OVER_LIVE = 1.5  # times what was alive after the last collection: see the module
-_LEAST_HEAP: Bytes = 32 * MIB
+_LEAST_HEAP: Bytes = 32 * MIB  # what a run did not reach may need more than it did
 _OUTSIDE: Bytes = 35 * MIB  # code, compiled code, stacks, what a collector notes
 _FULL_HEAP = 0.9  # alive of its limit
 _CARDS = 0.03  # of the heap, for the collector's own tables
@@ -349,7 +349,7 @@ def full_gpu_words(usage: Usage, *, ran_out: bool) -> str | None:
 
 _SMALL_READ = 4 * KIB  # bytes, on average; Python's buffer is twice that
 _SMALL_FILE = 64 * KIB  # bytes of a read, where files follow each other
-_SEVERAL_FILES = 3
+_SEVERAL_FILES = 3  # one or two may be read in a loop that needs no other advice
 _MANY_READS, _MANY_A_MINUTE = 10_000, 3000
 
 

@@ -17,7 +17,7 @@ from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError, close_names
 from weigh.measure.launcher import JobLauncher
 
-_WIDTH = 80
+_WIDTH = 80  # of a terminal
 _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 _CLOSE = 0.78  # how alike an option has to be to what was typed, to be offered
 # verb -> what an option may be that weigh does not know

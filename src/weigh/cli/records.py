@@ -28,11 +28,11 @@ from weigh.render.printable import (
     shortened_text,
 )
 from weigh.render.record_lines import render_record
+from weigh.render.request_lines import WIDTH
 from weigh.store.lines import encode_record
 from weigh.units import count_with_noun
 
 _SHOWN = 20  # records that are listed without -n
-_WIDTH = 80
 _STDOUT = "-"
 
 
@@ -164,4 +164,4 @@ def _store() -> RecordStore:
 
 
 def _print_line(line: str) -> None:
-    click.echo(shortened_text(line, _WIDTH))
+    click.echo(shortened_text(line, WIDTH))

@@ -10,7 +10,7 @@ from weigh.errors import UsageError
 from weigh.flow.here import here_now
 from weigh.flow.request.request import RequestAnswer, request_of_records
 from weigh.lazy_modules import lazy_module
-from weigh.render.request_lines import FLAGS, JSON
+from weigh.render.request_lines import FLAGS, JSON, WIDTH
 from weigh.schedulers import KINDS
 from weigh.sweep.values import parse_parameters
 
@@ -35,7 +35,6 @@ _ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
 # options by the source that uses them: with another one they would have no effect
 _OF_HISTORY = ("parameters",)
 _OF_RECORDS = ("headroom", "steps")
-_WIDTH = 80
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -114,7 +113,7 @@ def request(records: tuple[str, ...], *, as_json: bool, **words: Any) -> int:  #
                 f"{len(answer)} kinds of jobs: --from {_accounting_of(words)}:NAME "
                 "chooses one"
             )
-        for line in history_lines.kinds_table(answer, _WIDTH):
+        for line in history_lines.kinds_table(answer, WIDTH):
             click.echo(line)
         options.warn_on_stderr(
             f"--from {_accounting_of(words)}:NAME writes the request of one"

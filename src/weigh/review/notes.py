@@ -292,7 +292,7 @@ FAILED = frozenset(
 )
 _OF_LIMITS = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})  # these are noted with the request
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
-_MOST_WAYS = 3
+_MOST_WAYS = 3  # in which tasks failed: the first lines are read
 
 
 def failure_notes(

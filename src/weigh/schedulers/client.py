@@ -50,7 +50,7 @@ from weigh.units import DAY, Seconds
 INTERVAL: Seconds = 30.0
 # between queries of a scheduler that does not answer: each failure doubles the pause
 _MOST_DOUBLINGS = 16  # of the pause between queries, far above the longest
-_LONGEST_PAUSE: Seconds = 600.0
+_LONGEST_PAUSE: Seconds = 600.0  # a controller is restarted within some minutes
 _ENDING: Seconds = 60.0  # most sites give a job this long to exit after a signal
 _WHILE_ENDING: Seconds = 1.0  # between queries then
 _FOLDER = "queue"
@@ -163,7 +163,7 @@ def _poll_file_path(root: str, name: str) -> str:
 
 # long, as giving up leaves it unknown whether the job was accepted
 TO_SUBMIT: Seconds = 120.0
-_TO_ASK: Seconds = 30.0
+_TO_ASK: Seconds = 30.0  # a question that is not answered may be asked again
 _OWN_END = 255  # a program's -1
 _TOLD = SIGNAL_BASE + 15  # exit code of a shell that TERM ended
 _OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs

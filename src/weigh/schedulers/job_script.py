@@ -12,6 +12,7 @@ from shlex import quote as quoted
 
 import msgspec
 
+from weigh.errors import NOT_EXECUTABLE, NOT_FOUND
 from weigh.model.element_time import GRACE, reserved_of, reserved_time
 from weigh.model.job import JobRequest, JobScript, JobSetup
 from weigh.model.record import Request
@@ -321,8 +322,6 @@ def _reserve(job_script: JobScript) -> int:
 
 
 _UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h
-_NOT_FOUND = 127
-_NOT_EXECUTABLE = 126
 _PYTHON = re.compile(r"python[0-9.]*")
 # a GPU runs code built for its own major version up to its minor one (sm_86), or
 # translates what was built for any older one (compute_80)
@@ -419,7 +418,7 @@ def program_checks(job_script: JobScript, names: Sequence[str]) -> Iterator[str]
     is_only = len(job_script.programs) == 1
     # of a staged job's others, some are looked for elsewhere
     is_counted = 1 < len(names) == len(job_script.programs)
-    not_found = f" exit {_NOT_FOUND};" if is_only else ""
+    not_found = f" exit {NOT_FOUND};" if is_only else ""
     if is_counted:
         yield "missing=0"
         not_found = " missing=$((missing + 1));"
@@ -427,7 +426,7 @@ def program_checks(job_script: JobScript, names: Sequence[str]) -> Iterator[str]
         word = quoted(name)
         if job_script.setup.container is None and "/" in name:
             # of several it is counted with those that are not found
-            after = f" exit {_NOT_EXECUTABLE};" if is_only else ""
+            after = f" exit {NOT_EXECUTABLE};" if is_only else ""
             yield f"[ ! -f {word} ] || [ -x {word} ] ||"
             yield f'  {{ echo "weigh: not executable: chmod +x" {word} >&2;{after} }}'
         if job_script.setup.container is None:
@@ -441,7 +440,7 @@ def program_checks(job_script: JobScript, names: Sequence[str]) -> Iterator[str]
             where, shown = "in the container", word
         yield f'  {{ echo "weigh: not found {where}:" {shown} >&2;{not_found} }}'
     if is_counted:
-        yield f'[ "$missing" -lt {len(names)} ] || exit {_NOT_FOUND}'
+        yield f'[ "$missing" -lt {len(names)} ] || exit {NOT_FOUND}'
 
 
 def _environment_lines(setup: JobSetup) -> Iterator[str]:
@@ -495,7 +494,7 @@ def _container(job_script: JobScript) -> Iterator[str]:
         begin, find, missing = _PYXIS_STEP, *_PYXIS
     yield f"{find} || {{"
     yield f'  echo "weigh: {missing} on $(hostname)" >&2'
-    yield f"  exit {_NOT_FOUND}"
+    yield f"  exit {NOT_FOUND}"
     yield "}"
     # docker://... is fetched; a plain path has to exist
     if not image.partition("://")[1]:

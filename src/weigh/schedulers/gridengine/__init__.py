@@ -28,7 +28,7 @@ from weigh.schedulers.words import (
 from weigh.units import HOUR, MINUTE, Bytes, Seconds
 
 _SIZE_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
-_CLOCK_FIELDS = 3
+_CLOCK = (HOUR, MINUTE, 1)  # seconds of each field
 _LIMIT = re.compile(r"\b[sh]_rt=([0-9:]+)")
 
 
@@ -95,11 +95,11 @@ class GridEngineText(SchedulerText):
             return None
         fields = word.split(":")
         counts = [whole_number(field or "0") for field in fields]
-        if not word or None in counts or len(fields) not in {1, _CLOCK_FIELDS}:
+        if not word or None in counts or len(fields) not in {1, len(_CLOCK)}:
             raise FormatError(
                 f"not a Grid Engine time: {text!r} (write it like 01:30:00 or 5400)"
             )
-        units = (HOUR, MINUTE, 1)[-len(fields) :]
+        units = _CLOCK[-len(fields) :]
         return sum(
             count * unit for count, unit in zip(counts, units, strict=True) if count
         )

@@ -56,7 +56,7 @@ _NAME = frozenset(
 )
 # in a path, $ begins a variable, a colon ends the host, a comma ends the path
 _NOT_IN_PATHS = frozenset("\"'\\$:,")
-_LONGEST_NAME = 60
+_LONGEST_NAME = 60  # characters; qstat -r and logs show it whole
 _WARNING = 2 * GRACE  # from s_rt, which warns, to h_rt, which kills
 # weigh exec knows the limit, and stops its tasks itself GRACE before it: a warning
 # before that would take time from them that was granted
@@ -180,12 +180,12 @@ _ERROR_REASON = re.compile(
 _NO_QUEUE = "no suitable queues"
 _OTHER_QUEUE = "not contained in its hard queue list"
 _CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
-_MOST_REASONS = 3
+_MOST_REASONS = 3  # of queues that do not fit: more is no reason to read on
 _NO_SUCH_JOB = re.compile(r"job (?:id|name) \S+ not found")
 _NO_FILE = "No such file or directory"
 _UNREADABLE = "unable to open"
+_KILL = 9  # no module of the machine's is imported here
 _BLOCK = "=" * 20  # begins each job in qacct's output
-_KILL = 9
 # lines of qstat -j in which a token may be
 _MARKED = frozenset({"context", "script_file"})
 

@@ -65,7 +65,6 @@ _TRIFLES = frozenset(
 _SIGNALS = frozenset({"TERM", "USR1", "USR2", "INT", "CONT"})
 _STARTERS = ("srun", "mpirun", "mpiexec", "singularity", "apptainer", "torchrun")
 _LONG = ("python", "Rscript", "julia", "perl", "matlab", "parallel", "java", "./")
-_TRAP_WORDS = 3
 
 
 def _left_behind(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -151,14 +150,13 @@ def _no_signal(lint_case: LintCase) -> Iterator[LintFinding]:
 
 def _trapped(command: ShellCommand) -> set[str]:
     names = {word.upper().removeprefix("SIG") for word in command.words[2:]}
-    return names & _SIGNALS if len(command.words) >= _TRAP_WORDS else set()
+    return names & _SIGNALS
 
 
 _COPIES = frozenset({"rsync", "cp", "scp", "mv"})
 _GUARDS = re.compile(r"&&|\|\||^\s*(?:if|while|until)\b|\$\?")
 # what follows a copy that failed, and goes on
 _NO_GUARD = re.compile(r"\|\|\s*(?:true|:|echo|printf|logger)\b[^|&;{]*$")
-_FEWEST_OF_COPY = 3  # the command, from, to
 
 
 def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -178,7 +176,7 @@ def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
         # the script looks at exit codes by itself
         elif "$?" in command.text:
             unguarded.clear()
-        elif command.name in _COPIES and len(paths) + 1 >= _FEWEST_OF_COPY:
+        elif command.name in _COPIES and paths[1:]:  # from, to
             found = {
                 _plain_folder_path(_from(here, path)): command.line
                 for path in paths[:-1]

@@ -23,7 +23,6 @@ from weigh.schedulers.shell import ShellBody, ShellCommand, read_body
 BARE_PATH = "/usr/local/bin:/bin:/usr/bin"
 
 _CONDA = ("conda", "mamba", "micromamba")
-_ACTIVATE = 2
 _MODULES = ("module", "ml")
 _STARTS_SHELL = ("/etc/profile", ".bashrc", ".bash_profile", ".profile")
 _BEFORE = frozenset({"exec", "nohup", "command", "time"})
@@ -43,8 +42,8 @@ _BUILTINS = frozenset(_SHELLS_OWN.split())
 
 def _conda(lint_case: LintCase) -> Iterator[LintFinding]:
     for place, command in enumerate(lint_case.body.commands):
-        words = command.words[:_ACTIVATE]
-        if len(words) < _ACTIVATE or words[0] not in _CONDA or words[1] != "activate":
+        words = command.words
+        if command.name not in _CONDA or words[1:2] != ("activate",):
             continue
         before = lint_case.body.commands[:place]
         useless = [one for one in before if _lacks(lint_case, one, _CONDA_SET_UP)]
@@ -229,7 +228,7 @@ def _sets_path(command: ShellCommand) -> bool:
 _NAME_IN_WORD = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}?|([A-Za-z_]\w*))")
 _SINGLE_QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'[^']*'")
 _OF_PARTS = re.compile(r"_(?:PACK|HET)_(?:GROUP_\d+|SIZE)$")
-_TOO_SHORT = 5
+_TOO_SHORT = 5  # the user's own N, OUT or DIR is no misspelt variable
 _VARIABLES_OF = {
     "PBS": r"PBS_(?:O_\w+|JOBID|JOBNAME|NODEFILE|NP|NCPUS|NUM_\w+|ARRAY\w+)",
     "Grid Engine": r"SGE_O_\w+|SGE_TASK_ID|NSLOTS|NHOSTS|PE_HOSTFILE",
@@ -333,7 +332,7 @@ _INSTALLED = re.compile(
 _ACTIVATES_NAME = re.compile(r"^(?:conda|mamba|source)\s+activate\s+([\w.-]+)$")
 _SOURCES = frozenset({"source", "."})
 _LEAVES = frozenset({"return", "exit"})
-_MOST_FILES = 8
+_MOST_FILES = 8  # that source each other: a circle of two must end
 
 
 def _sourced_path(lint_case: LintCase, command: ShellCommand) -> str | None:

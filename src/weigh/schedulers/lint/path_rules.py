@@ -19,7 +19,6 @@ from weigh.schedulers.script import ScriptLine
 from weigh.schedulers.shell import ShellCommand
 
 _SBATCH = "sbatch"
-_ENV_WORDS = 2
 
 
 def _byte_order_mark(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -97,7 +96,7 @@ def _interpreter_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 
 def _through_env(lint_case: LintCase, spot: ScriptLine) -> Iterator[LintFinding]:
     words = lint_case.script.interpreter[1:]
-    if len(words) >= _ENV_WORDS and not words[0].startswith("-"):
+    if words[1:] and not words[0].startswith("-"):
         effect = f"env looks for one program named '{' '.join(words)}': not found"
         fix = f"write #!/usr/bin/env -S {' '.join(words)}"
         yield problem(spot, "interpreter", effect, fix)

@@ -47,7 +47,7 @@ from weigh.units import MIB, count_with_noun, format_size
 # ---- lines that look like directives, and are not read
 _MEANT = re.compile(r"\s*(?:(?P<hashes>#+)(?P<gap>\s*))?(?P<word>\w+)\s*(?=-)")
 _WORD = "SBATCH"
-_ALIKE = 0.75
+_ALIKE = 0.75  # SBTACH and SBATC are meant
 
 
 def _slurm_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:

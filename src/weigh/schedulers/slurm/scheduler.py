@@ -90,7 +90,7 @@ _QUEUE_FIELDS = 6  # in front of script and comment
 _OUR_MARK = re.compile(r"\bweigh:\w")
 _NO_COMMENT = frozenset({"", "(null)"})
 _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
-_ENDED_COUNT = 8
+_MORE_FIELDS = _ENDED_FIELDS.count(",")  # behind the first
 _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
 _SHORT_ARRAY = 100  # few sites have a lower limit
 _OOM_EXIT = "0:125"
@@ -114,7 +114,7 @@ _ERROR = re.compile(r"^sbatch: error: ")
 _TTL = re.compile(r"^AuthInfo\s*=.*\bttl=(\d{1,6})", re.MULTILINE)
 # seconds for which a credential is valid: a request with an older one is rejected
 _DEFAULT_TTL: Seconds = 300.0  # munge(7)
-_AFTER_TTL: Seconds = 10.0
+_AFTER_TTL: Seconds = 10.0  # clocks differ, as for the usual patience
 _START = re.compile(r"to start at (\S+)")
 
 # squeue(1) and sacct(1), JOB STATE CODES; any other is UNKNOWN
@@ -384,8 +384,8 @@ class SlurmCommands(SchedulerCommands):
         states: States = {}
         short: set[str] = set()
         for line in command_output.splitlines():
-            fields = line.split("|", _ENDED_COUNT - 1)
-            if len(fields) < _ENDED_COUNT:
+            fields = line.split("|", _MORE_FIELDS)
+            if len(fields) <= _MORE_FIELDS:
                 continue
             # 123 and 123_4 are jobs, 123_4.batch and 123.0 are steps; of a
             # heterogeneous job only the first part is read, which runs its script

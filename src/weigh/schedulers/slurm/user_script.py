@@ -45,7 +45,7 @@ _JOB_NAME = re.compile(
 )
 _SACCT = ("sacct", "-n", "-P", "-X")
 _FIELDS = "JobID,JobIDRaw,User,Submit,JobName,WorkDir,SubmitLine"
-_COUNT = 7
+_MORE_FIELDS = _FIELDS.count(",")  # behind the first
 _SEPARATOR = "\x1f"
 # names and command lines may have line ends
 _NEXT_ROW = re.compile(rf"\n(?=\d[^\n{_SEPARATOR}]*{_SEPARATOR}|$)")
@@ -290,10 +290,10 @@ class SlurmUserScripts(SchedulerUserScripts):
         live = job_lines(command_outputs[0])
         past = [
             # the first part of a heterogeneous job runs its script
-            row.replace("+0", "", 1).split(_SEPARATOR, _COUNT - 1)
+            row.replace("+0", "", 1).split(_SEPARATOR, _MORE_FIELDS)
             for row in _NEXT_ROW.split(command_outputs[1])
         ]
-        past = [row for row in past if len(row) == _COUNT and "+" not in row[0]]
+        past = [row for row in past if len(row) > _MORE_FIELDS and "+" not in row[0]]
         if not (live or past):
             return None
         # the controller knows more than accounting, but not the line that was typed
