@@ -24,11 +24,11 @@ from weigh.flow.records.records import (
 from weigh.model.record import State
 from weigh.render import record_list
 from weigh.render.printable import (
+    WIDTH,
     short_command,
     shortened_text,
 )
 from weigh.render.record_lines import render_record
-from weigh.render.request_lines import WIDTH
 from weigh.store.lines import encode_record
 from weigh.units import count_with_noun
 

@@ -10,7 +10,8 @@ from weigh.errors import UsageError
 from weigh.flow.here import here_now
 from weigh.flow.request.request import RequestAnswer, request_of_records
 from weigh.lazy_modules import lazy_module
-from weigh.render.request_lines import FLAGS, JSON, WIDTH
+from weigh.render.printable import WIDTH
+from weigh.render.request_lines import FLAGS, JSON
 from weigh.schedulers import KINDS
 from weigh.sweep.values import parse_parameters
 
