@@ -5,10 +5,10 @@ made up for it.
 """
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from operator import itemgetter
+from math import inf
 from typing import Any
 
 import msgspec
@@ -47,26 +47,19 @@ class GpuMoment(msgspec.Struct, frozen=True, gc=False):
 
 
 class _BoundedMean(msgspec.Struct):
-    """Mean and bounds of a figure over the samples that had it."""
+    """Sum and bounds of a figure over the samples that had it."""
 
     count: int = 0
     total: float = 0.0
-    least: float | None = None
-    most: float | None = None
+    least: float = inf
+    most: float = -inf
 
     def add(self, value: float | None) -> None:
         """Add a value, unless it was not measured."""
-        if value is None:
-            return
-        self.count += 1
-        self.total += value
-        self.least = value if self.least is None else min(self.least, value)
-        self.most = value if self.most is None else max(self.most, value)
-
-    def fields(self, name: str, mean_name: str) -> dict[str, float | None]:
-        """Return mean, highest and lowest by the names of their fields."""
-        mean = self.total / self.count if self.count else None
-        return {mean_name: mean, f"{name}_max": self.most, f"{name}_min": self.least}
+        if value is not None:
+            self.count += 1
+            self.total += value
+            self.least, self.most = min(self.least, value), max(self.most, value)
 
 
 def process_exists(pid: int) -> bool:
@@ -119,23 +112,22 @@ class GpuAccount:
         self._exists = exists
         self._is_mine = is_mine
         self._other: Bytes | None = None  # of this user's other processes, the most
-        self._is_checked = False  # against the memory in use
         self._busy_for_nobody = False  # that is known to be another user's
         # bytes in use at the first reading, without the job's own
         self.before: Bytes | None = None
         self._first: Seconds | None = None  # time of the first reading
         self.device_peak: Bytes | None = None  # the most in use, of all users
-        self._job_peak: Bytes | None = None  # bytes, by the driver's list
-        self._mine: set[int] = set()
-        self._peaks: dict[int, Bytes] = {}  # bytes by process id
-        self._lists_processes = False
-        self._unlisted: Bytes | None = None  # in use by nobody listed, at the start
+        self._job_peak: Bytes | None = None  # by the driver's list; None: it has none
+        self._peaks: dict[int, Bytes] = {}  # of each process of the job
+        # in use by nobody listed, at the start; None: no list was checked
+        self._unlisted: Bytes | None = None
         self._explained: Bytes = 0  # the most in use that the lists explained
         # (time, bytes in use) of the readings that no list has explained so far
         self._unexplained: list[tuple[Seconds, Bytes]] = []
         self._figures = {name: _BoundedMean() for name in (*_OF_READINGS, *_OF_THE_BUS)}
         # at the start, and the last ones
-        self._first_counters = self._counters = GpuCounters()
+        self._first_counters: GpuCounters | None = None
+        self._counters = GpuCounters()
         self._xids: list[int] | None = None
         self._slowed: Counter[str] = Counter()  # looks at which each reason held
         self._slowed_looks = 0
@@ -168,14 +160,12 @@ class GpuAccount:
             self._slowed_looks += 1
             self._slowed.update(reading.slowed)
 
-    def begin_counters(self, counters: GpuCounters) -> None:
-        """Note what the driver had counted before the job."""
-        self._first_counters = counters
-        self._xids = None if counters.xids is None else list(counters.xids)
-
-    def end_counters(self, counters: GpuCounters) -> None:
-        """Add what the driver has counted by now."""
-        self._counters = counters
+    def take_counters(self, counters: GpuCounters) -> None:
+        """Add what the driver has counted by now; the first time, before the job."""
+        if self._first_counters is None:
+            self._first_counters = counters
+        else:
+            self._counters = counters
         if counters.xids is not None:
             self._xids = [*(self._xids or []), *counters.xids]
 
@@ -211,10 +201,9 @@ class GpuAccount:
         device, looks = self.device, self._slowed_looks
         peak, source = self._peak()
         # what the driver has counted since the job began
+        first = self._first_counters or GpuCounters()
         counted = {
-            name: _increase(
-                getattr(self._first_counters, name), getattr(self._counters, name)
-            )
+            name: _increase(getattr(first, name), getattr(self._counters, name))
             for name in _COUNTED
         }
         xids, is_lost = tuple(self._xids or ()), self.lost_at is not None
@@ -232,7 +221,10 @@ class GpuAccount:
             memory_reserved=device.memory_reserved,
             device_peak_memory=self.device_peak,
             xids=xids,
-            processes=tuple(GpuProcess(*one) for one in sorted(self._peaks.items())),
+            processes=tuple(
+                GpuProcess(*one)
+                for one in sorted(self._peaks.items())[:_MOST_PROCESSES]
+            ),
             preallocated=preallocated(self.job_moments(), device.memory_total),
             slowed={name: 100 * count / looks for name, count in self._slowed.items()}
             if looks
@@ -246,11 +238,14 @@ class GpuAccount:
     def _means_and_bounds(self) -> dict[str, Any]:
         """Return mean, highest and lowest of each figure, by its field's name."""
         found: dict[str, Any] = {}
-        for name in _OF_READINGS:
-            found |= self._figures[name].fields(name, f"{name}_mean")
-        for name in _OF_THE_BUS:
-            found |= self._figures[name].fields(name, name)
-            found[name] = None if found[name] is None else round(found[name])
+        for name, figure in self._figures.items():
+            if figure.count:
+                mean = figure.total / figure.count
+                if name in _OF_THE_BUS:
+                    found[name] = round(mean)
+                else:
+                    found[f"{name}_mean"] = mean
+                found |= {f"{name}_max": figure.most, f"{name}_min": figure.least}
         return found
 
     def _keep(self, moment: GpuMoment) -> None:
@@ -271,22 +266,18 @@ class GpuAccount:
         listed = reading.process_memory
         if listed is None:
             return None
-        self._lists_processes = True
-        # a process that ended may stay listed for a moment: it is still the job's
-        self._mine.update(pid for pid in listed if pid in tree)
-        held = {pid: listed[pid] for pid in listed if pid in self._mine}
-        for pid, memory in held.items():
-            # a job with thousands of processes must not fill the memory with figures
-            if pid in self._peaks or len(self._peaks) < _MOST_PROCESSES:
+        for pid, memory in listed.items():
+            # one that ended may stay listed for a moment: it is still the job's
+            if pid in tree or pid in self._peaks:
                 self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
-        total = sum(held.values())
+        others = {pid: listed[pid] for pid in listed if pid not in self._peaks}
+        total = sum(listed.values()) - sum(others.values())
         self._job_peak = max(self._job_peak or 0, total)
-        also = [listed[pid] for pid in listed if pid not in held and self._is_mine(pid)]
+        also = [memory for pid, memory in others.items() if self._is_mine(pid)]
         if also:
             self._other = max(self._other or 0, sum(also))
         if reading.memory_used is not None:
-            others = (pid for pid in listed if pid not in held and self._exists(pid))
-            of_others = sum(listed[pid] for pid in others)
+            of_others = sum(others[pid] for pid in others if self._exists(pid))
             self._check(time, reading.memory_used, total, of_others)
         return total
 
@@ -297,7 +288,6 @@ class GpuAccount:
         process with 0 bytes, or as process 0. When a process ends, its memory may stay
         in use for a moment: only what exceeds the most explained before is a doubt.
         """
-        self._is_checked = True
         unlisted = max(0, used - own - others)
         # of a job that was joined, the memory at the start may be its own
         if self._unlisted is None or (self._joined and own and not self._explained):
@@ -317,13 +307,13 @@ class GpuAccount:
 
         An empty one explains nothing where that memory cannot be read.
         """
-        is_seen = bool(self._job_peak) or self._is_checked
+        is_seen = bool(self._job_peak) or self._unlisted is not None
         is_doubtful = bool(self._unexplained)
         # one doubt is enough where no process of the job was ever listed
         if is_doubtful and self._job_peak:
             since, until = self._unexplained[0][0], self._unexplained[-1][0]
             is_doubtful = until - since >= _UNLISTED_FOR
-        return self._lists_processes and is_seen and not is_doubtful
+        return self._job_peak is not None and is_seen and not is_doubtful
 
     def _is_others(
         self, processes: Sequence[int] | None, tree: Collection[int]
@@ -331,7 +321,7 @@ class GpuAccount:
         """Return whether all *processes*, of which there are some, are other users'."""
         return bool(processes) and not any(
             pid in tree
-            or pid in self._mine
+            or pid in self._peaks
             or self._is_mine(pid)
             or not self._exists(pid)
             for pid in processes or ()
@@ -367,9 +357,9 @@ def health_of(
         (ecc_errors, f"failing: {ecc_errors} uncorrected memory errors"),
         (wear.pending, "needs a reset: memory to take out of use"),
     )
-    worst = next((words for is_so, words in wrong if is_so), None)
-    if worst is not None:
-        return worst
+    for is_so, words in wrong:
+        if is_so:
+            return words
     worn = (
         (wear.retired_pages, "pages retired"),
         (wear.remapped_rows, "rows remapped"),
@@ -398,14 +388,14 @@ def gpu_columns(
     """
     columns: list[tuple[Bytes, ...]] = []
     for row in rows:
+        since: list[list[Bytes]] = [[] for _ in times]
+        for time, size in row if times else ():
+            since[min(bisect_left(times, time), len(times) - 1)].append(size)
+        held = 0
         column: list[Bytes] = []
-        start, held = 0, 0
-        for time in times:
-            is_last = len(column) == len(times) - 1
-            end = len(row) if is_last else bisect_right(row, time, key=itemgetter(0))
-            since = [size for _, size in row[start:end]] or [held]
-            column.append(max(since))
-            start, held = end, since[-1]
+        for sizes in since:
+            column.append(max(sizes, default=held))
+            held = (sizes or [held])[-1]
         columns.append(tuple(column))
     return tuple(columns)
 

@@ -15,7 +15,7 @@ from itertools import cycle
 from weigh.errors import NoGpuError
 from weigh.measure.gpu_account import GpuAccount, idle_for
 from weigh.model.gpu import GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuProbe, GpuReading
+from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.units import Bytes, Seconds
 
 _ACTIVITY_INTERVAL = 0.2  # the driver updates these figures about as often
@@ -191,11 +191,11 @@ class GpuSampler:
             self._warnings += probe.notes
             if self._accounts:
                 self._look(probe, activity=True)
-                self._count(probe, GpuAccount.begin_counters)
+                self._count(probe)
                 self._ready.set()
                 self._sample(probe)
                 self._look(probe, activity=False)  # no activity: the job has ended
-                self._count(probe, GpuAccount.end_counters)
+                self._count(probe)
         finally:
             self._call_began = time.monotonic()
             probe.close()
@@ -247,11 +247,9 @@ class GpuSampler:
             for reading in readings:
                 self._accounts[reading.uuid].take(now, reading, tree)
 
-    def _count(
-        self, probe: GpuProbe, take: Callable[[GpuAccount, GpuCounters], None]
-    ) -> None:
+    def _count(self, probe: GpuProbe) -> None:
         for uuid, account in self._accounts.items():
             with self._driver_call():
                 counters = probe.counters(uuid)
             with self._lock:
-                take(account, counters)
+                account.take_counters(counters)

@@ -243,7 +243,7 @@ def _gpu_trouble_lines(gpu_usage: GpuUsage) -> Iterator[str]:
     # memory of a process outside the run, such as a notebook
     if gpu_usage.other_memory and not gpu_usage.job_peak:
         size = format_size(gpu_usage.other_memory)
-        yield f"another process of yours holds {size} of it: what it did is not counted"
+        yield f"another process of yours holds {size} of it: not counted"
     # an error is stated already: one line is enough
     is_stated = gpu_usage.xids or gpu_usage.ecc_errors
     if not is_stated and not (gpu_usage.health or HEALTHY).startswith(HEALTHY):

@@ -5,10 +5,10 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from processes import until
 
 pytest.importorskip("hydra", reason="hydra-core is not installed")
 pytestmark = pytest.mark.integrations
@@ -86,16 +86,11 @@ def test_each_job_has_its_configuration_and_folder(folder: Path) -> None:
             (lr, model) for lr in ("0.5", "0.25") for model in ("small", "large")
         )
     }
-    end = time.monotonic() + 90
-    while len([*folder.glob("sweeps/1/*/result")]) < len(expected):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    results = {
-        path.parent.name: path.read_text()
-        for path in folder.glob("sweeps/1/*/result")
-        if path.stat().st_size
-    }
-    assert results == expected
+    until(lambda: results_in(folder / "sweeps/1") == expected)
+
+
+def results_in(folder: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text() for path in folder.glob("*/result")}
 
 
 def test_several_jobs_share_a_gpu(folder: Path) -> None:

@@ -134,6 +134,27 @@ static int text(const char *function, const Device *device, const char *name, ch
     return OK;
 }
 
+/* Functions that give one figure of a card: a number of 32 or 64 bits, or a text. */
+#define SMALL(function, name) \
+    int function(Device *device, unsigned int *out) { return small(#function, device, name, out); }
+#define LARGE(function, name) \
+    int function(Device *device, unsigned long long *out) { \
+        int failed = enter(#function, device); \
+        return failed ? failed : number(device, name, out); \
+    }
+#define TEXT(function, name) \
+    int function(Device *device, char *out, unsigned int size) { \
+        return text(#function, device, name, out, size); \
+    }
+TEXT(nvmlDeviceGetUUID, "uuid")
+TEXT(nvmlDeviceGetName, "name")
+SMALL(nvmlDeviceGetPowerUsage, "power")
+SMALL(nvmlDeviceGetPcieReplayCounter, "replays")
+SMALL(nvmlDeviceGetRetiredPagesPendingStatus, "pending")
+SMALL(nvmlDeviceGetMaxMigDeviceCount, "mig")
+LARGE(nvmlDeviceGetTotalEnergyConsumption, "energy")
+LARGE(nvmlDeviceGetCurrentClocksThrottleReasons, "reasons")
+
 int nvmlInitWithFlags(unsigned int flags) {
     char value[LINE];
     (void)flags;
@@ -182,14 +203,6 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device **device) {
     if (look_up(card, "handle", value))
         return atoi(value);
     return enter("nvmlDeviceGetHandleByIndex_v2", card);
-}
-
-int nvmlDeviceGetUUID(Device *device, char *out, unsigned int size) {
-    return text("nvmlDeviceGetUUID", device, "uuid", out, size);
-}
-
-int nvmlDeviceGetName(Device *device, char *out, unsigned int size) {
-    return text("nvmlDeviceGetName", device, "name", out, size);
 }
 
 int nvmlDeviceGetPciInfo_v3(Device *device, Pci *pci) {
@@ -247,17 +260,13 @@ static int processes(const char *function, Device *device, const char *name,
     return found > room ? TOO_SMALL : OK;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned int *count, Process *out) {
-    return processes("nvmlDeviceGetComputeRunningProcesses_v3", device, "procs", count, out);
-}
-
-int nvmlDeviceGetComputeRunningProcesses_v2(Device *device, unsigned int *count, Process *out) {
-    return processes("nvmlDeviceGetComputeRunningProcesses_v2", device, "procs", count, out);
-}
-
-int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device *device, unsigned int *count, Process *out) {
-    return processes("nvmlDeviceGetMPSComputeRunningProcesses_v3", device, "mps", count, out);
-}
+#define PROCESSES(function, name) \
+    int function(Device *device, unsigned int *count, Process *out) { \
+        return processes(#function, device, name, count, out); \
+    }
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, "procs")
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, "procs")
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps")
 
 int nvmlDeviceGetUtilizationRates(Device *device, Rates *rates) {
     int failed = small("nvmlDeviceGetUtilizationRates", device, "util", &rates->gpu);
@@ -267,17 +276,8 @@ int nvmlDeviceGetUtilizationRates(Device *device, Rates *rates) {
     return failed;
 }
 
-int nvmlDeviceGetPowerUsage(Device *device, unsigned int *milliwatts) {
-    return small("nvmlDeviceGetPowerUsage", device, "power", milliwatts);
-}
-
 int nvmlDeviceGetClockInfo(Device *device, int type, unsigned int *clock) {
     return small("nvmlDeviceGetClockInfo", device, type == 2 ? "memclock" : "smclock", clock);
-}
-
-int nvmlDeviceGetTotalEnergyConsumption(Device *device, unsigned long long *millijoules) {
-    int failed = enter("nvmlDeviceGetTotalEnergyConsumption", device);
-    return failed ? failed : number(device, "energy", millijoules);
 }
 
 int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, unsigned long long *out) {
@@ -287,15 +287,6 @@ int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, unsigned 
     return counter == 0 ? number(device, type == 1 ? "ecc" : "ecc1", out) : INVALID;
 }
 
-int nvmlDeviceGetPcieReplayCounter(Device *device, unsigned int *count) {
-    return small("nvmlDeviceGetPcieReplayCounter", device, "replays", count);
-}
-
-int nvmlDeviceGetCurrentClocksThrottleReasons(Device *device, unsigned long long *reasons) {
-    int failed = enter("nvmlDeviceGetCurrentClocksThrottleReasons", device);
-    return failed ? failed : number(device, "reasons", reasons);
-}
-
 int nvmlDeviceGetRetiredPages(Device *device, int cause, unsigned int *count,
                               unsigned long long *pages) {
     unsigned int room = *count;
@@ -303,10 +294,6 @@ int nvmlDeviceGetRetiredPages(Device *device, int cause, unsigned int *count,
     for (unsigned int i = 0; pages && !failed && i < *count && i < room; i++)
         pages[i] = i;
     return !failed && *count > room ? TOO_SMALL : failed;
-}
-
-int nvmlDeviceGetRetiredPagesPendingStatus(Device *device, unsigned int *pending) {
-    return small("nvmlDeviceGetRetiredPagesPendingStatus", device, "pending", pending);
 }
 
 int nvmlDeviceGetRemappedRows(Device *device, unsigned int *corrected, unsigned int *uncorrected,
@@ -360,10 +347,6 @@ int nvmlDeviceGetMigMode(Device *device, unsigned int *current, unsigned int *pe
     int failed = small("nvmlDeviceGetMigMode", device, "mig", &count);
     *current = *pending = !failed;
     return failed;
-}
-
-int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned int *count) {
-    return small("nvmlDeviceGetMaxMigDeviceCount", device, "mig", count);
 }
 
 int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned int index, Device **out) {

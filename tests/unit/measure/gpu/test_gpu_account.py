@@ -221,9 +221,9 @@ def test_a_late_baseline_is_reported_and_leaves_out_what_the_job_had_by_then() -
 def test_errors_count_from_the_start_of_the_job_and_unknown_is_not_none() -> None:
     one = account()
     counts = [one.usage().xid_errors]
-    one.begin_counters(GpuCounters(ecc_errors=3, xids=()))
+    one.take_counters(GpuCounters(ecc_errors=3, xids=()))
     assert [*counts, one.usage().xid_errors] == [None, 0]
-    one.end_counters(GpuCounters(ecc_errors=4, xids=(31,)))
+    one.take_counters(GpuCounters(ecc_errors=4, xids=(31,)))
     usage = one.usage()
     assert (usage.ecc_errors, usage.xid_errors, usage.xids) == (1, 1, (31,))
 

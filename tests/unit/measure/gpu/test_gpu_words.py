@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from any_values import PLAIN, values_of
 from hypothesis import given
 from hypothesis import strategies as st
 from transcript import check_texts
@@ -123,65 +124,22 @@ def test_the_words_on_gpus_are_as_they_were_reviewed() -> None:
     check_texts(Path(__file__).with_name("gpu_words.texts"), RUNS | LISTS)
 
 
-names = st.text(max_size=60)
-sizes = st.none() | st.integers(0, 1 << 41)
-shares = st.none() | st.floats(0, 100)
+ANY = PLAIN | {str: st.text(max_size=60), int: st.integers(0, 1 << 41)}
+INDEX, HEALTH = st.integers(0, 15), st.sampled_from([None, "healthy"])
+ANY |= {float: st.floats(0, 100)}
 
 
 @given(
-    usages=st.lists(
-        st.builds(
-            GpuUsage,
-            uuid=names,
-            name=names,
-            memory_total=sizes,
-            peak_memory=sizes,
-            process_peak_memory=sizes,
-            utilization_mean=shares,
-            utilization_max=shares,
-            source=st.sampled_from([None, PER_PROCESS, DEVICE_RISE]),
-            ecc_errors=st.none() | st.integers(0, 10**6),
-            device_peak_memory=sizes,
-            xids=st.lists(st.integers(0, 140), max_size=6).map(tuple),
-            index=st.integers(0, 15),
-        ),
-        max_size=4,
-    ),
-    allocated=st.booleans(),
+    st.lists(values_of(GpuUsage, ANY, index=INDEX, health=HEALTH), max_size=3),
+    st.lists(values_of(GpuState, ANY, index=INDEX), max_size=3).map(tuple),
+    st.booleans(),
 )
 def test_rows_fit_in_80_columns_whatever_the_gpu(
-    usages: list[GpuUsage], *, allocated: bool
+    usages: list[GpuUsage],
+    gpus: tuple[GpuState, ...],
+    allocated: bool,  # noqa: FBT001
 ) -> None:
-    lines = summary_lines(usages, allocated=allocated)
-    assert all(width_of(line) <= 80 and line.isprintable() for line in lines)
-
-
-@given(
-    st.lists(
-        st.builds(
-            GpuState,
-            index=st.integers(0, 15),
-            uuid=names,
-            name=names,
-            cuda_index=st.integers(0, 15),
-            memory_used=sizes,
-            memory_total=sizes,
-            memory_percent=shares,
-            utilization=shares,
-            occupants=st.none()
-            | st.lists(
-                st.builds(GpuOccupant, st.integers(1, 1 << 22), names, names, sizes),
-                max_size=3,
-            ).map(tuple),
-            torch_reserved=sizes,
-            torch_allocated=sizes,
-            outside_torch=sizes,
-        ),
-        max_size=3,
-    )
-)
-def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[GpuState]) -> None:
-    for line in gpu_list(tuple(gpus)):
+    for line in (*summary_lines(usages, allocated=allocated), *gpu_list(gpus)):
         assert width_of(line) <= 80
         assert line.isprintable()
 

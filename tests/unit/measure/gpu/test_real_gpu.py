@@ -50,11 +50,11 @@ leave(cards=[{
     "free": (one.memory_total or 0) - (one.memory_reserved or 0) - used[one.uuid],
 } for one in mine])
 """
-# takes so many MiB; waits until all of some files are there, and 0.2 s more
+# takes so many MiB for 0.2 s
 HOLDS = """
 import json, os, sys, time, torch, weigh
 from weigh.probe.nvml import NvmlProbe
-path, size, *others = sys.argv[1:]
+path, size = sys.argv[1:]
 probe = NvmlProbe(os.environ)
 before = probe.read()[0].memory_used
 torch.empty(1, device="cuda")
@@ -74,20 +74,9 @@ said = {
     "outside_torch": gpu.outside_torch,
     "uuid": None if uuid is None else str(uuid).removeprefix("GPU-"),
 }
-with open(path + ".new", "w") as file:
+with open(path, "w") as file:
     json.dump(said, file)
-os.rename(path + ".new", path)
-end = time.monotonic() + 120
-while not all(map(os.path.exists, others)) and time.monotonic() < end:
-    time.sleep(0.01)
 time.sleep(0.2)
-"""
-TWO = """
-import subprocess, sys
-code, *paths = sys.argv[1:]
-command = [sys.executable, "-c", code]
-started = [subprocess.Popen([*command, path, "256", *paths]) for path in paths]
-sys.exit(max(one.wait() for one in started))
 """
 PHASE = """
 import json, sys, torch, weigh
@@ -189,15 +178,8 @@ def test_a_peak_of_a_fifth_of_a_second_is_found_with_its_context(
     )
     assert gpu["peak_memory"] >= size * MIB
     assert gpu["peak_memory"] == pytest.approx(expected, abs=SEGMENT)
-
-
-def test_what_is_outside_torch_is_the_context(
-    uuid: str, size: int, tmp_path: Path
-) -> None:
-    _, truth = held(tmp_path, size, CUDA_VISIBLE_DEVICES=uuid)
-    if not truth["is_listed"]:
-        pytest.skip("the driver hides processes here")
-    assert truth["outside_torch"] == pytest.approx(truth["context"], abs=SEGMENT)
+    if truth["is_listed"]:  # else the driver hides processes here
+        assert truth["outside_torch"] == pytest.approx(truth["context"], abs=SEGMENT)
 
 
 def test_a_phase_has_torchs_counters_and_the_gpus_rise(
@@ -230,36 +212,6 @@ def test_every_number_of_a_gpu_is_the_one_that_cuda_shows(
             pytest.skip("needs a torch that tells UUIDs")
         (gpu,) = record["usage"]["gpus"]
         assert gpu["uuid"] == card["uuid"] == f"GPU-{truth['uuid']}"
-
-
-def test_two_processes_count_together(uuid: str, tmp_path: Path) -> None:
-    said = [tmp_path / "one", tmp_path / "two"]
-    command = [sys.executable, "-c", TWO, HOLDS, *map(str, said)]
-    record = weighed(tmp_path, *command, CUDA_VISIBLE_DEVICES=uuid)
-    truths = [json.loads(path.read_text()) for path in said]
-    if not all(truth["is_listed"] for truth in truths):
-        pytest.skip("the driver hides processes here")
-    expected = sum(truth["reserved"] + truth["context"] for truth in truths)
-    (gpu,) = record["usage"]["gpus"]
-    assert gpu["peak_memory"] == pytest.approx(expected, abs=2 * SEGMENT)
-    assert len(gpu["processes"]) == 2
-
-
-def test_sampling_at_20_hz_takes_little_of_a_core(
-    gpu_list: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    mine = ",".join(card["uuid"] for card in gpu_list)
-    for visible, count in (("", 0), (mine, len(gpu_list))):
-        record = weighed(
-            tmp_path,
-            *[sys.executable, "-c", "import time; time.sleep(10)"],
-            CUDA_VISIBLE_DEVICES=visible,
-        )
-        monitor = record["monitor"]
-        assert len(record["usage"]["gpus"]) == count
-        share = monitor["cpu_time"] / record["usage"]["wall_time"]
-        print(f"{count} GPUs: weigh took {share:.2%} of a core")
-        assert share < 0.02 * (1 + count)
 
 
 def test_nvidia_smi_reports_the_same_memory(uuid: str, tmp_path: Path) -> None:
@@ -295,31 +247,24 @@ def test_the_work_of_kernels_is_timed_and_not_their_launch(
     assert times["True"] > times["False"]
 
 
-def executed(
-    tmp_path: Path, uuid: str, *lines: str, options: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """Run lines under ``weigh exec``, two at a time; give the ends of the attempts."""
-    (tmp_path / "tasks.txt").write_text("".join(f"{line}\n" for line in lines))
+def test_tasks_that_do_not_fit_together_are_guarded(
+    gpu_list: list[dict[str, Any]], uuid: str, tmp_path: Path
+) -> None:
+    (tmp_path / "grows.py").write_text(GROWS)
+    size = int(gpu_list[0]["free"] * 0.6) // MIB
+    line = f"{sys.executable} grows.py {size} {size // 12}\n"
+    (tmp_path / "tasks.txt").write_text(2 * line)
+    own = {"CUDA_VISIBLE_DEVICES": uuid, "WEIGH_DIR": str(tmp_path / "store")}
     subprocess.run(
-        [sys.executable, "-m", "weigh", "exec", "--per-gpu=2", *options, "tasks.txt"],
-        env=os.environ
-        | {"CUDA_VISIBLE_DEVICES": uuid, "WEIGH_DIR": str(tmp_path / "store")},
+        [sys.executable, "-m", "weigh", "exec", "--per-gpu=2", "tasks.txt"],
+        env=os.environ | own,
         cwd=tmp_path,
         timeout=DEADLINE,
         check=True,
     )
     text = (tmp_path / "tasks.txt.joblog.events.jsonl").read_text()
     events = [json.loads(line) for line in text.splitlines()]
-    return [event for event in events if event["event"] == "ended"]
-
-
-def test_tasks_that_do_not_fit_together_are_guarded(
-    gpu_list: list[dict[str, Any]], uuid: str, tmp_path: Path
-) -> None:
-    (tmp_path / "grows.py").write_text(GROWS)
-    size = int(gpu_list[0]["free"] * 0.6) // MIB
-    line = f"{sys.executable} grows.py {size} {size // 12}"
-    ends = executed(tmp_path, uuid, line, line, options=())
-    print(f"two tasks of 60 %: {[(one['seq'], one['state']) for one in ends]}")
-    assert sorted(one["seq"] for one in ends if one["state"] == "COMPLETED") == [1, 2]
+    ends = [(one["seq"], one["state"]) for one in events if one["event"] == "ended"]
+    print(f"two tasks of 60 %: {ends}")
+    assert sorted(seq for seq, state in ends if state == "COMPLETED") == [1, 2]
     assert len(ends) > 2
