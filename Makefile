@@ -96,7 +96,7 @@ types: $(VENV)/.dev
 
 # what needs no scheduler, browser, terminal or compiler, and starts few processes
 QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_docs_commands.py \
-  tests/docs/test_docs_data.py tests/verbs/compare tests/verbs/report tests/verbs/sweep \
+  tests/verbs/compare tests/verbs/report tests/verbs/sweep \
   $(wildcard tests/verbs/plan/test_plan_[cfnsw]*.py) \
   $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_command.py \
   submit_checks.py submit_screen.py) \

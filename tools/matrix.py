@@ -32,7 +32,7 @@ HEAD = (
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server")
 GRID_ENGINE = ("gridengine-master", "gridengine-exec", "gridengine-client")
 MASTERS = ("slurmctld", "gridengine-master", "minihtcondor")
-TESTS = ("tests/verbs/submit", "tests/unit/schedulers", "tests/docs/test_docs_slurm.py")
+TESTS = ("tests/verbs/submit", "tests/unit/schedulers", "tests/docs/test_docs_run.py")
 
 
 @dataclass(frozen=True, slots=True)

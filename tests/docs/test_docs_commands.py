@@ -1,13 +1,15 @@
-"""What the documentation tells people to type is what weigh understands."""
+"""What the documentation tells people to type or write is what weigh understands."""
 
+import tomllib
 from pathlib import Path
 
 import click
 import pytest
-from doc_pages import PAGES, ROOT, blocks, weigh_argvs
+from doc_pages import BLOCKS, PAGES, ROOT, blocks, weigh_argvs
 
 from weigh.cli.main import PAGES as PAGES_OF_HELP
 from weigh.cli.main import VERBS, run_cli, weigh
+from weigh.config import ConfigValues, load_config
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -24,6 +26,20 @@ def test_every_call_in_the_documentation_is_understood(page: Path) -> None:
                 verb.make_context(argv[0], argv[1:], parent=top)
             except click.ClickException as error:
                 pytest.fail(f"{block}: {argv}: {error.format_message()}")
+
+
+def test_toml_is_a_file_whose_settings_are_known(tmp_path: Path) -> None:
+    for block in BLOCKS:
+        if block.language == "toml":
+            name = block.words["file"]
+            assert tomllib.loads(block.text), block
+            assert name.endswith(".toml")
+            if name != "weigh.toml":  # a verb reads it on its page
+                continue
+            tmp_path.joinpath(name).write_text(block.text, encoding="utf-8")
+            read = load_config(str(tmp_path), {}, site_file="/nonexistent")
+            assert read.warnings == ()
+            assert read != ConfigValues(), block
 
 
 def test_help_shows_the_cheat_sheet_without_marks(

@@ -1,18 +1,26 @@
 """What the pages show happens when it is done: see doc_walk."""
 
+import sys
 from pathlib import Path
 
 import pytest
-from doc_pages import GENERATED, PAGES, WALKS, blocks
+from doc_pages import BLOCKS, ROOT, WRITTEN, blocks
 from doc_walk import NOT_RUN, left_out, walk
 from run_captured import run_captured
 
 RUN = {"console", "bash", "python"}
 LANGUAGES = RUN | {"java", "toml", "text"}
-WRITTEN = [
-    page for page in PAGES if page not in WALKS and GENERATED not in page.parents
-]
-BLOCKS = [one for page in WRITTEN for one in blocks(page)]
+# the last block of each page that needs a Slurm: what follows is walked without
+LAST_ON_SLURM = {
+    one.page: one for one in BLOCKS if "slurm" in one.words.get("needs", "").split()
+}
+# of frameworks that need not be here
+LOOSE = """\
+[mypy]
+strict = True
+[mypy-transformers.*,lightning.*,torch.*,hydra.*,optuna.*,mlflow.*,IPython.*]
+ignore_missing_imports = True
+"""
 
 
 def runs(page: Path) -> bool:
@@ -25,6 +33,15 @@ def runs(page: Path) -> bool:
 )
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
     walk(page, tmp_path)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("page", LAST_ON_SLURM, ids=lambda page: page.name)
+@pytest.mark.alone
+def test_what_a_page_shows_of_a_cluster_is_what_happens(
+    page: Path, tmp_path: Path, slurm: dict[str, str]
+) -> None:
+    walk(page, tmp_path, slurm, LAST_ON_SLURM[page])
 
 
 # not skipped after its walk: what a user's part skips, root walks again
@@ -60,3 +77,21 @@ def test_output_is_at_most_80_columns_wide() -> None:
     ]
 
     assert wide == []
+
+
+@pytest.mark.integrations
+def test_python_on_the_pages_passes_mypy_strict(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed: pip install '.[dev]'")
+    files = []
+    for number, block in enumerate(one for one in BLOCKS if one.language == "python"):
+        given = block.words.get("given", "").split()
+        names = "".join(f"{name}: Any\n" for name in given)
+        head = f"from typing import Any\n{names}" if given else ""
+        files.append(tmp_path / f"{block.page.stem}_{block.line}_{number}.py")
+        files[-1].write_text(head + block.text)
+    (tmp_path / "mypy.ini").write_text(LOOSE)
+    options = ("--config-file", "mypy.ini", "--cache-dir", ROOT / ".mypy_cache/pages")
+    argv = [sys.executable, "-m", "mypy", *options, *files]
+    checked = run_captured(argv, cwd=tmp_path)
+    assert files
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -17,7 +17,9 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *WALKS,
 ]
-GENERATED = ROOT / "docs" / "reference"
+WRITTEN = [
+    page for page in PAGES if page not in WALKS and page.parent.name != "reference"
+]
 _CODE = ("fence", "code_block")
 _STOPS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "&>"}
 _DIRECTIVE = re.compile(r"^<!-- (\w[\w ]*?)(?:: (.*?))? -->$")
@@ -72,6 +74,9 @@ def blocks(page: Path) -> list[Block]:
             )
             words = {}
     return found
+
+
+BLOCKS = [one for page in WRITTEN for one in blocks(page)]
 
 
 def commands(block: Block) -> Iterator[Command]:
