@@ -91,7 +91,7 @@ def test_python_on_the_pages_passes_mypy_strict(tmp_path: Path) -> None:
         files[-1].write_text(head + block.text)
     (tmp_path / "mypy.ini").write_text(LOOSE)
     options = ("--config-file", "mypy.ini", "--cache-dir", ROOT / ".mypy_cache/pages")
-    argv = [sys.executable, "-m", "mypy", *options, *files]
-    checked = run_captured(argv, cwd=tmp_path)
+    words = ("-m", "mypy", *map(str, (*options, *files)))
+    checked = run_captured([sys.executable, *words], cwd=tmp_path)
     assert files
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
+from written_programs import kill_processes_with, processes_with
+
 WEIGH = (sys.executable, "-m", "weigh")
 # with each of its waits a tenth as long
 HASTY_WEIGH = (sys.executable, str(Path(__file__).with_name("hasty_weigh.py")))
@@ -302,22 +304,14 @@ class Weigh:
 
     def left(self) -> list[int]:
         """Give the processes that descend from what was started here and still run."""
-        wanted = f"{_MARK}={self.mark}".encode()
-        found = []
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdecimal() and int(folder.name) != os.getpid():
-                with suppress(OSError):
-                    if wanted in (folder / "environ").read_bytes():
-                        found.append(int(folder.name))
+        found = processes_with(variable=f"{_MARK}={self.mark}")
         return [pid for pid in found if is_running(pid)]
 
     def close(self) -> None:
         """Leave nothing behind."""
         for terminal in self.terminals:
             terminal.close()
-        for pid in self.left():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_processes_with(f"{_MARK}={self.mark}")
         for process in self.started:
             process.kill()
             process.wait()

@@ -8,12 +8,11 @@ import heapq
 import itertools
 import os
 import re
-from errno import EEXIST
 from typing import Any, NamedTuple
 
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from pulling_runs import PretendedRun
+from pulling_runs import FilesInMemory, PretendedRun, claims_in_memory
 
 from weigh.errors import UsageError
 from weigh.model.element_time import reserved_time
@@ -30,48 +29,15 @@ from weigh.planning.queue_order import (
     time_to_start,
     units_of,
 )
-from weigh.runner.shared_queue import (
-    OwnClaims,
-    PulledTasks,
-    QueueFiles,
-    QueueOwner,
-    SharedQueue,
-)
+from weigh.runner.shared_queue import PulledTasks, SharedQueue
 from weigh.runner.slots import RunSlot
 from weigh.schedulers.job_script import tasks_command
 from weigh.schedulers.slurm.scheduler import COMMANDS
-from weigh.store.identity import MachineIdentity, ProcessIdentity
 
 MOST_TASKS = 2000 if os.environ.get("WEIGH_FUZZ") == "long" else 300
 MOST_ELEMENTS = 200  # of which each looks at all tasks: more take too long
 SLOT = RunSlot(1)
 STARTS_WITHIN = 10  # seconds from the start of an element to that of its first task
-
-
-class FilesInMemory(QueueFiles):
-    """The directory of a queue, which all elements share."""
-
-    def __init__(self) -> None:
-        self.contents: dict[str, tuple[int, bytes]] = {}
-
-    def create(self, path: str, content: bytes) -> None:
-        if path in self.contents:
-            raise FileExistsError(EEXIST, path)
-        self.contents[path] = len(self.contents), content
-
-    def link(self, source: str, target: str) -> None:
-        if target in self.contents:
-            raise FileExistsError(EEXIST, target)
-        self.contents[target] = self.contents[source]
-
-    def read(self, path: str) -> bytes:
-        return self.contents[path][1]
-
-    def listed(self, folder: str) -> list[tuple[str, int]]:
-        return [
-            (path.removeprefix(f"{folder}/"), inode)
-            for path, (inode, _) in self.contents.items()
-        ]
 
 
 def kinds_of(times: list[float], headroom: float) -> list[TaskKind]:
@@ -142,17 +108,7 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
     runs = [PretendedRun(at, seed=seed + at) for at in range(len(plan.elements))]
 
     def pulling(number: int) -> SharedQueue:
-        owner = QueueOwner(
-            name=f"tasks_{number}",
-            joblog=f"../log/tasks_{number}.joblog",
-            run=f"{number}",
-            machine=MachineIdentity("here"),
-            process=ProcessIdentity(number),
-            folder="/q",
-        )
-        claims = OwnClaims("/q", owner, files)
-        claims.look()
-        claims.owner = claims._new_file(owner)
+        claims = claims_in_memory(files, number)
         return SharedQueue(claims, TimedWork(plan, queue), runs[number])
 
     started: dict[int, bool] = {}  # in their order

@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, cast
 from exec_contexts import exec_context
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pulling_runs import PretendedRun
-from test_time_granted import FilesInMemory
+from pulling_runs import FilesInMemory, PretendedRun, claims_in_memory
 
 from weigh.planning.queue_order import MOST_UNITS, _queue_units, units_looked_ahead
 from weigh.runner.memory_guard import TurnPlacer
-from weigh.runner.shared_queue import (
-    OwnClaims,
-    PulledTasks,
-    QueueOwner,
-    SharedQueue,
-)
+from weigh.runner.shared_queue import PulledTasks, SharedQueue
 from weigh.runner.slots import (
     MOST_PASSING,
     FreeSlots,
@@ -31,7 +25,6 @@ from weigh.runner.slots import (
     TurnQueue,
     lay_out,
 )
-from weigh.store.identity import MachineIdentity, ProcessIdentity
 
 if TYPE_CHECKING:
     from weigh.runner.attempt import TaskAttempt
@@ -125,17 +118,8 @@ def test_above_4096_tasks_each_starts_once_the_longest_first(
     times = [float(rng.randint(1, 50)) for _ in range(count)]
     needs = [rng.choice([1, 5, 20, 60, 95]) for _ in range(count)]
     units = [unit.tasks for unit in _queue_units(times)]
-    files, clock, started = FilesInMemory(), Clock(seed), list[int]()
-    owner = QueueOwner(
-        name="tasks_0",
-        joblog="../log/tasks_0.joblog",
-        run="0",
-        machine=MachineIdentity("here"),
-        process=ProcessIdentity(0),
-        folder="/q",
-    )
-    claims = OwnClaims("/q", owner, files)
-    claims.owner = claims._new_file(owner)
+    clock, started = Clock(seed), list[int]()
+    claims = claims_in_memory(FilesInMemory())
 
     class UnlikeWork(PulledTasks):
         def kind_of(self, task_number: int) -> int:

@@ -193,14 +193,10 @@ def test_each_check_states_what_it_found_and_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Situations(tmp_path, monkeypatch)
-    made.schedulers()
-    made.nodes()
-    made.environments()
-    made.disks()
-    made.records()
-    made.signs()
-    made.gpus()
-    made.code()
+    for add in (made.schedulers, made.nodes, made.environments, made.disks):
+        add()
+    for add in (made.records, made.signs, made.gpus, made.code):
+        add()
     check_texts(Path(__file__).with_name("doctor_checks.texts"), made.texts)
 
 

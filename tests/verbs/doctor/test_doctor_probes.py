@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from sessions import check_session
@@ -12,9 +13,14 @@ from weigh.probe.python_environment import (
 )
 
 
-def test_worked_examples_of_probes(tmp_path: Path) -> None:
-    path = Path(__file__).with_name("doctor_probes.session")
-    check_session(path, {"folder": tmp_path})
+def test_worked_examples_of_probes_and_questions(tmp_path: Path) -> None:
+    never = threading.Event()
+    try:
+        for name in ("doctor_probes.session", "ask.session"):
+            names = {"folder": tmp_path, "never": never}
+            check_session(Path(__file__).with_name(name), names)
+    finally:
+        never.set()
 
 
 def test_a_disk_is_as_df_shows(tmp_path: Path) -> None:
