@@ -26,7 +26,7 @@ from weigh.model.job import (
     States,
     SubmittedJob,
 )
-from weigh.regular_file import only_regular
+from weigh.regular_file import file_head, only_regular
 from weigh.schedulers.command import (
     CommandOutput,
     NoAnswerError,
@@ -212,15 +212,14 @@ class SchedulerClient(Scheduler):
             NoClusterError: the command exists, and reaches no cluster.
             SubmissionUnknownError: no answer; the job may have been accepted.
         """
-        argv = argv or self._backend.submit_argv(script)
+        is_own, argv = argv is not None, argv or self._backend.submit_argv(script)
         # before the command: if this process is killed during it, the next status asks
         # anew
         forget_poll(self._way.root, self.name)
         try:
             ran = self._way.run(
                 argv,
-                # a submission from inside a job must not pass that job's variables on
-                outside_of_job(self._way.env),
+                self._submission_environment(script, is_own=is_own),
                 cwd=cwd,
                 timeout=TO_SUBMIT,
                 submits=True,
@@ -247,6 +246,19 @@ class SchedulerClient(Scheduler):
         if self._backend.NO_CLUSTER.search(ran.err):
             raise NoClusterError(argv[0], self._backend.LOGIN_HINT)
         raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")
+
+    def _submission_environment(
+        self, script: str, *, is_own: bool
+    ) -> Mapping[str, str]:
+        """Return the environment in which a script is submitted.
+
+        A submission from inside a job must not pass that job's variables on. What weigh
+        wrote into a script was typed, or planned: the user's defaults are for others.
+        """
+        env = outside_of_job(self._way.env)
+        text = "" if is_own else file_head(script).decode(errors="replace")
+        replacing = self._kind.lint.replacing(text)
+        return {name: env[name] for name in env.keys() - replacing}
 
     def find(self, token: str, *, name: str) -> str | None:
         """Return the id of the job that was submitted with *token*; None if unlisted.
@@ -305,13 +317,12 @@ class SchedulerClient(Scheduler):
         Raises:
             UsageError: it would be refused, or never start.
         """
-        argv = argv or self._backend.verify_argv(script)
+        is_own, argv = argv is not None, argv or self._backend.verify_argv(script)
         if not argv:
             return None
         try:
-            ran = self._way.run(
-                argv, outside_of_job(self._way.env), cwd=cwd, timeout=_TO_ASK
-            )
+            env = self._submission_environment(script, is_own=is_own)
+            ran = self._way.run(argv, env, cwd=cwd, timeout=_TO_ASK)
         except SchedulerError:
             return None  # the submission itself will report what is wrong
         output = ran.words

@@ -604,6 +604,10 @@ class SchedulerLint:
         """Return the ids of the jobs that the script depends on."""
         return ()
 
+    def replacing(self, text: str) -> frozenset[str]:
+        """Return the variables that would replace what the script's directives set."""
+        return frozenset()
+
     def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
         """Return whether directives, or defaults in variables, request GPUs."""
         return self.GPUS.search(flags) is not None

@@ -123,16 +123,20 @@ def test_a_job_of_sbatch_that_fails_keeps_back_what_waits_for_it(real: Weigh) ->
 
 
 @pytest.mark.slurm
-def test_what_slurm_made_of_the_request_is_reported_where_it_differs(
+def test_the_users_defaults_add_to_a_request_and_replace_nothing_of_it(
     real: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """sbatch prefers these variables to directives; what it adds is reported."""
     monkeypatch.setenv("SBATCH_TIMELIMIT", "3")
+    monkeypatch.setenv("SBATCH_MEM_PER_CPU", "1")
     monkeypatch.setenv("SBATCH_PARTITION", "long")
+    monkeypatch.setenv("SBATCH_GRES", "gpu:1")
 
     _, _, err = attempt(real, "-p", "short")
 
-    assert "time: 00:05:00 requested, but the scheduler recorded 00:03:00" in err
-    assert "queue: short requested, but the scheduler recorded long" in err
+    said = " ".join(err.split())
+    assert "GPUs: 0 requested, but the scheduler recorded 1" in said
+    assert said.count("recorded") == 1
 
 
 @pytest.mark.slurm

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -47,8 +47,12 @@ _OF_PLUGINS = LISTS["options of plugins"]
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cluster": "clusters"}
 _RENAMED = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
 _HETJOB = ("hetjob", "packjob")
-# sbatch(1): the other variables are called as their options
-_OF_VARIABLES = {"timelimit": "time", "mem-per-node": "mem", "array-inx": "array"}
+# sbatch(1), INPUT ENVIRONMENT VARIABLES: the others are called as their options
+_OTHERWISE_CALLED = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE", "array": "ARRAY_INX"}
+_VARIABLES = {
+    name: f"SBATCH_{_OTHERWISE_CALLED.get(name, name.upper().replace('-', '_'))}"
+    for name in sorted(_WITH_VALUE)
+}
 
 
 def directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
@@ -62,24 +66,29 @@ def read_options(
 ) -> ReadOptions:
     """Read the directives of the first component of a job.
 
-    The user's defaults in SBATCH_ *variables* come first, without a line number: sbatch
-    prefers them to directives, and flags that are typed to both.
+    The user's defaults in SBATCH_ *variables* come first, without a line number, where
+    no directive sets the same.
     """
-    defaults = tuple(_options_of_variables(variables or {}))
     lines = directive_lines(script)
     first = itertools.takewhile(
         lambda line: line.text.removeprefix(PREFIX).strip() not in _HETJOB, lines
     )
     read = read_directive_lines([*first], _of_line, lines)
+    taken = variables_replacing(read.options)
+    defaults = [
+        ScriptOption(name, value, 0, f"{variable}={value}")
+        for name, variable in _VARIABLES.items()
+        if variable not in taken and (value := (variables or {}).get(variable))
+    ]
     return msgspec.structs.replace(read, options=(*defaults, *read.options))
 
 
-def _options_of_variables(variables: Mapping[str, str]) -> Iterator[ScriptOption]:
-    for variable, value in sorted(variables.items()):
-        written = variable.removeprefix("SBATCH_").lower().replace("_", "-")
-        name = _OF_VARIABLES.get(written, written)
-        if variable.startswith("SBATCH_") and value and name in _WITH_VALUE:
-            yield ScriptOption(name, value, 0, f"{variable}={value}")
+def variables_replacing(options: Sequence[ScriptOption]) -> frozenset[str]:
+    """Return the variables that sbatch would prefer to directives with *options*."""
+    names, memory = {one.name for one in options}, {*MEMORY_OPTIONS.split()}
+    # of two kinds of memory sbatch takes neither
+    names |= memory if names & memory else set()
+    return frozenset(_VARIABLES[name] for name in names & _VARIABLES.keys())
 
 
 def _of_line(script_line: ScriptLine) -> Iterator[ScriptOption | LintFinding]:

@@ -40,6 +40,7 @@ from weigh.schedulers.slurm.directives import (
     array_elements,
     read_options,
     requested_by,
+    variables_replacing,
 )
 from weigh.schedulers.words import whole_number
 from weigh.units import MIB, count_with_noun, format_size
@@ -390,6 +391,10 @@ class SlurmLint(ScriptLint):
         options = self.options(text).options
         values = (one.value for one in options if one.name == "dependency")
         return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
+
+    def replacing(self, text: str) -> frozenset[str]:
+        """Return the variables that sbatch would prefer to the script's directives."""
+        return variables_replacing(self.options(text).options)
 
     def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
         """Return whether *flags*, or the user's defaults, request GPUs."""
