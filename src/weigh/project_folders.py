@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import TypeAlias
@@ -73,6 +73,37 @@ def hold_temporary(file_path: str) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+class HeldTemporary:
+    """What a run *makes* in the first of some temporary folders that takes it.
+
+    ``path`` is None if none does. The kernel frees its lock when weigh is killed.
+    """
+
+    def __init__(
+        self, folders: Iterable[str], name: str, make: Callable[[str], object]
+    ) -> None:
+        self.path: str | None = None
+        self._lock: int | None = None
+        # the TMPDIR of a scheduler may not exist
+        for folder in folders:
+            path = os.path.join(folder, name)
+            with suppress(OSError):
+                make(path)
+                self.path = path
+                self._lock = hold_temporary(path)
+                break
+
+    def close(self, remove: Callable[[str], object]) -> None:
+        """Remove it, and what runs left here that were killed long ago."""
+        if self.path is not None:
+            with suppress(OSError):
+                remove(self.path)
+            remove_abandoned(os.path.dirname(self.path))
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def remove_abandoned(folder: str) -> None:

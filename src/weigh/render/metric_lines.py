@@ -19,10 +19,9 @@ from weigh.render.words import (
 )
 from weigh.sweep.diverse import read_parameters, varying_task_parameters
 from weigh.task_metric import without_seeds
-from weigh.units import count_with_noun, duration_or_dash
+from weigh.units import HOUR, count_with_noun, duration_or_dash
 
 _MOST_ROWS = 30  # on the screen; --json has all
-_HOUR = 3600.0
 _LARGEST = 1e300
 # what needs a decision first
 _URGENCY = ("diverged", "getting worse", "standing still", "improving")
@@ -202,4 +201,4 @@ def _memory_text(row: ReportRow) -> str:
 def _gpu_hours_text(row: ReportRow) -> str:
     if not row.gpus or row.wall_time is None:
         return "-"
-    return f"{row.gpus * row.wall_time / _HOUR:.2f}"
+    return f"{row.gpus * row.wall_time / HOUR:.2f}"

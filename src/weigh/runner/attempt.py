@@ -16,7 +16,7 @@ from weigh.errors import StoreError
 from weigh.joblog import output_name
 from weigh.probe.proc import IoReading
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
-from weigh.units import Bytes, Seconds
+from weigh.units import MIB, Bytes, Seconds
 
 # O_APPEND: no writer of the file overwrites what another one wrote
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -267,3 +267,11 @@ class TaskAttempt(msgspec.Struct, frozen=True, eq=False):
     state: LoopState = msgspec.field(default_factory=LoopState)
     host: MemoryLevel = msgspec.field(default_factory=MemoryLevel)
     gpu: MemoryLevel = msgspec.field(default_factory=MemoryLevel)
+
+
+_FLOOR_GROWTH = MIB  # the error of the counters behind VmHWM
+
+
+def tracker_floor(attempt: TaskAttempt) -> Bytes:
+    """Return the memory up to which an attempt's may be weigh's own."""
+    return attempt.floor + _FLOOR_GROWTH

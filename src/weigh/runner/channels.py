@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
-from weigh.project_folders import hold_temporary, remove_abandoned
+from weigh.project_folders import HeldTemporary
 
 # O_EXCL and O_NOFOLLOW: others may write to the folder above
 _FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -32,18 +32,11 @@ class SlotChannels:
         self.paths: dict[int, str] = {}
         self._fds: dict[int, int] = {}
         self._taken = 0
-        self._folder = ""
-        self._lock: int | None = None
-        for folder in folders:
-            path = os.path.join(folder, f"weigh-exec-{run_id}")
-            with suppress(OSError):
-                os.mkdir(path, 0o700)
-                self._folder = path
-                # the kernel frees it when weigh is killed
-                self._lock = hold_temporary(path)
-                break
-        for slot in slots if self._folder else ():
-            self.paths[slot] = os.path.join(self._folder, f"{slot}.events")
+        self._folder = HeldTemporary(
+            folders, f"weigh-exec-{run_id}", lambda path: os.mkdir(path, 0o700)
+        )
+        for slot in slots if self._folder.path else ():
+            self.paths[slot] = f"{self._folder.path}/{slot}.events"
             self._make(slot)
 
     def settings(self) -> dict[int, dict[str, str]]:
@@ -79,12 +72,7 @@ class SlotChannels:
                 os.close(fd)
             remove_unneeded_file(self.paths[slot])
         self._fds.clear()
-        with suppress(OSError):
-            os.rmdir(self._folder)
-            remove_abandoned(os.path.dirname(self._folder))
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._folder.close(os.rmdir)
 
     def _make(self, slot: int) -> None:
         # without one, the programs of this slot run without regions

@@ -29,7 +29,7 @@ from weigh.runner.channels import SlotChannels
 from weigh.runner.memory_guard import MemoryGuard, TurnPlacer
 from weigh.runner.orphans import ChildReaper, TaskOrphans, stamp_processes
 from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.retry import AttemptEnding, RetryPolicy
+from weigh.runner.retry import MADE_ROOM, AttemptEnding, RetryPolicy
 from weigh.runner.run_context import RunContext
 from weigh.runner.slots import NO_RESERVATION, FreeSlots, RunSlot, TaskTurn, TurnQueue
 from weigh.runner.spawn import AttemptSpawner
@@ -377,7 +377,7 @@ class TaskLoop:
         # there is no more memory here: another attempt would fail as well
         if is_short and self._memory.had_everything(attempt, ending):
             return False
-        if attempt.state.stop in {"memory", "gpu_memory"}:
+        if attempt.state.stop in MADE_ROOM:
             self._memory.learn(attempt)
         # nothing starts any more: the next run repeats the task
         if verdict == "unfinished" or self._is_stopping():
@@ -386,7 +386,7 @@ class TaskLoop:
         reservation = None
         if verdict == "with more":
             reservation = self._memory.larger_reservation(attempt, ending)
-        elif verdict == "again" and attempt.state.stop in {"memory", "gpu_memory"}:
+        elif verdict == "again" and attempt.state.stop in MADE_ROOM:
             reservation = self._memory.reservation_after_stop(attempt)
         is_alone = reservation is None and verdict != "again"
         queue.put(TaskTurn(attempt.seq, is_alone, reservation or NO_RESERVATION))

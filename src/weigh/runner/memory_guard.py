@@ -21,7 +21,7 @@ import msgspec
 from weigh.probe.cgroup import limited_groups
 from weigh.regular_file import file_head
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.retry import AttemptEnding
+from weigh.runner.retry import MADE_ROOM, AttemptEnding
 from weigh.runner.slots import (
     MOST_PASSING,
     NO_RESERVATION,
@@ -51,7 +51,6 @@ _OLDEST: Seconds = 1.0  # by which the figures of tasks may lag behind the total
 _LATELY: Seconds = 10.0  # long compared with that lag
 _PATIENCE: Seconds = 2.5  # after stopping a task, before the next one is stopped
 _LARGER = 2  # times what it held: the reservation after running out of memory
-_MADE_ROOM = ("memory", "gpu_memory")
 _CLOSE = 0.7  # of the limit used, from which to look often
 _OFTEN, _SELDOM = 0.05, 0.25  # seconds between looks
 
@@ -297,7 +296,7 @@ class GuardedMemory:
         make room. Tasks that are ending for another reason are left out.
         """
         # what was stopped a moment ago still holds its memory
-        makes_room = any(attempt.state.stop in _MADE_ROOM for attempt in running)
+        makes_room = any(attempt.state.stop in MADE_ROOM for attempt in running)
         if makes_room and current_time < self._patient_until:
             return None
         left = [attempt for attempt in running if attempt.state.stop is None]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import RunMeasurement
@@ -108,7 +109,7 @@ class NodeWatch:
         if self._query is not None:
             self._query.close()
         if self._agents is None:
-            return self._with_missing(measurement, self._alone())
+            return replace(measurement, missing=self._alone())
         # after a signal, KILL may follow soon: the record has to be written before
         asked = measurement.end_signal is not None
         now = measurement.usage.wall_time
@@ -118,7 +119,7 @@ class NodeWatch:
         if not heard:
             why = self._agents.complaint() or "they sent nothing"
             self._notify(f"no figures of what {self._starter} started: {why}")
-            return self._with_missing(measurement, (self._not_measured(),))
+            return replace(measurement, missing=(self._not_measured(),))
         missing = measure_nodes.unheard(heard, joined.ranks, self._nodes or 1, now)
         ready = max(one.began for one in heard)
         ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
@@ -129,7 +130,7 @@ class NodeWatch:
             what = "1 launch" if early == 1 else f"{early} launches"
             by = f"{what} by {self._starter}"
             missing = (*missing, f"{by} ended before any could be measured")
-        return self._with_missing(joined, missing)
+        return replace(joined, missing=missing)
 
     def _meet(self, run: "TreeWatcher", current_time: Seconds) -> None:
         """Read the name of each process that is new since the last call."""
@@ -240,12 +241,6 @@ class NodeWatch:
 
     def _not_measured(self) -> str:
         return f"what {self._starter} started was not measured"
-
-    @staticmethod
-    def _with_missing(
-        measurement: RunMeasurement, missing: tuple[str, ...]
-    ) -> RunMeasurement:
-        return msgspec.structs.replace(measurement, missing=missing)
 
 
 def _process_command_name(pid: int | None) -> str:

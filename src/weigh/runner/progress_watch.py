@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from weigh import waits
 from weigh.lazy_modules import lazy_module
 from weigh.measure.output import WatchedOutput
+from weigh.measure.watcher import TreeWatcher, WatchedRun
 from weigh.model.record import ReportedProgress
 from weigh.probe.proc import ProcTree
 from weigh.progress.eta import (
@@ -26,7 +27,7 @@ from weigh.progress.eta import (
 )
 from weigh.progress.notices import LimitWatch, StallWatch, StuckWatch
 from weigh.regular_file import file_head
-from weigh.runner.attempt import TaskAttempt
+from weigh.runner.attempt import TaskAttempt, tracker_floor
 from weigh.runner.events import (
     PROGRESS_SUFFIX,
     RunningProgress,
@@ -40,7 +41,6 @@ from weigh.units import KIB, Bytes, Seconds, format_duration
 if TYPE_CHECKING:
     from weigh.measure import programs, progress_reader
     from weigh.measure.progress_reader import ProgressReader
-    from weigh.measure.watcher import TreeWatcher
     from weigh.runner import divergence
     from weigh.runner.divergence import LostNumber
     from weigh.runner.gpus import TaskGpus
@@ -139,7 +139,7 @@ class TaskProgress:
         self._listener.look(current_time, cost=_COST)
         self.forecast = self._listener.forecast(current_time, is_through=is_through)
 
-    def spent(self, watcher: "TreeWatcher", process_count: int) -> Seconds:
+    def spent(self, watcher: TreeWatcher, process_count: int) -> Seconds:
         """Return the work it has done: changes of CPU time, and new processes."""
         times = (one.cpu_time for one in reversed(watcher.samples))
         latest = next((one for one in times if one is not None), 0.0)
@@ -183,16 +183,34 @@ def _attempt_time_limit(attempt: TaskAttempt, context: RunContext) -> Seconds | 
 _OF_ELAPSED = 0.02  # of its time so far: long tasks are read less often
 _MOST_KEPT = 1000  # times of done tasks
 _MOST_WARNINGS = 5  # about single tasks, in one run
+_NOBODY = 0  # no process has this id
 
 
-class WatchedAttempt(Protocol):
-    """An attempt that the watcher samples."""
+class SampledAttempt:
+    """An attempt that runs long enough to be sampled."""
 
-    attempt: TaskAttempt
-    watcher: "TreeWatcher"
-    tree: "TaskTree"
-    gpus: "TaskGpus | None"
-    nodes: "NodeWatch | None"
+    __slots__ = ("attempt", "gpus", "has_checkpoint", "nodes", "tree", "watcher")
+
+    def __init__(self, attempt: TaskAttempt, interval: Seconds, slots: int) -> None:
+        self.attempt = attempt
+        self.tree = TaskTree(self.leader() or _NOBODY, slots)
+        self.watcher = TreeWatcher(
+            self.tree,
+            interval,
+            WatchedRun(
+                floor=tracker_floor(attempt), leader=self.leader, is_alone=slots == 1
+            ),
+            started=attempt.launch.began,
+        )
+        self.has_checkpoint = False
+        self.gpus: TaskGpus | None = None
+        self.nodes: NodeWatch | None = None
+
+    def leader(self) -> int | None:
+        """Return the task's first process while it runs."""
+        # the id of one that was reaped may belong to another process
+        attempt = self.attempt
+        return attempt.launch.pid if attempt.state.status is None else None
 
 
 class ProgressWatch:
@@ -238,7 +256,7 @@ class ProgressWatch:
         while self._stuck:
             yield self._stuck.popleft()
 
-    def look(self, current_time: Seconds, watched: Iterable[WatchedAttempt]) -> None:
+    def look(self, current_time: Seconds, watched: Iterable[SampledAttempt]) -> None:
         """Read the tasks that are due; the watcher's thread calls this often."""
         if current_time < self._due:
             return
@@ -250,7 +268,7 @@ class ProgressWatch:
             self._due = float("inf")
             self._notify(f"reading progress failed: {type(error).__name__}: {error}")
 
-    def _look(self, current_time: Seconds, watched: Iterable[WatchedAttempt]) -> None:
+    def _look(self, current_time: Seconds, watched: Iterable[SampledAttempt]) -> None:
         # by record, as a retry has the same number
         here = {one.attempt.record: one for one in watched}
         for record in [record for record in self._tasks if record not in here]:
@@ -347,7 +365,7 @@ class ProgressWatch:
                 os.unlink(self._path)
 
     def _look_at(
-        self, task: TaskProgress, watched_attempt: WatchedAttempt, current_time: Seconds
+        self, task: TaskProgress, watched_attempt: SampledAttempt, current_time: Seconds
     ) -> None:
         elapsed = current_time - task.attempt.launch.began
         pause = max(waits.times.between_looks_at_task, elapsed * _OF_ELAPSED)

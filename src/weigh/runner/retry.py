@@ -110,7 +110,7 @@ Next = Literal["settled", "unfinished", "again", "with more", "alone"]
 _OOM_ATTEMPTS = 3  # as planned, with more memory, alone
 _MOST_STOPS = 3  # of a task to make room, before it runs alone
 _UNFINISHED = ("signal", "halt")
-_MADE_ROOM = ("memory", "gpu_memory")
+MADE_ROOM = ("memory", "gpu_memory")  # stopped for memory: not its own fault
 _KILLED_CODES = (-signal.SIGKILL, _KILLED_IN_A_SHELL)
 _MUCH_SMALLER = 2  # times: the kernel kills the largest process
 _NO_USAGE = Usage(wall_time=0.0)
@@ -173,7 +173,7 @@ class RetryPolicy:
         if attempt.state.stop in _UNFINISHED or ending.state == "INTERRUPTED":
             return "unfinished"
         # not its fault: it does not count against the retries, within reason
-        if attempt.state.stop in _MADE_ROOM:
+        if attempt.state.stop in MADE_ROOM:
             self._stops[seq] += 1
             return "again" if self._stops[seq] < _MOST_STOPS else "alone"
         if ending.succeeded or attempt.state.stop == "diverged":

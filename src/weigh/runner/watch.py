@@ -22,7 +22,7 @@ from weigh.errors import StoreError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import own_peak
 from weigh.measure.peak import PeakTracker
-from weigh.measure.watcher import ONE_PROCESS, SHORTEST_MEAN, TreeWatcher, WatchedRun
+from weigh.measure.watcher import ONE_PROCESS, SHORTEST_MEAN, TreeWatcher
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -34,64 +34,34 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.probe.driver import gpu_may_be_present, open_probe
-from weigh.runner.attempt import TaskAttempt
+from weigh.runner.attempt import TaskAttempt, tracker_floor
 from weigh.runner.channels import remove_unneeded_file
 from weigh.runner.events import AttemptEnded, AttemptStarted
 from weigh.runner.memory_guard import GuardedMemory
-from weigh.runner.progress_watch import ProgressWatch, TaskTree
+from weigh.runner.progress_watch import ProgressWatch, SampledAttempt
 from weigh.runner.retry import AttemptEnding
 from weigh.runner.run_context import RunContext
 from weigh.runner.spawn import AttemptSpawner
 from weigh.store import checkpoint, lines, shards
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.location import locate_store, make_folder
-from weigh.units import MIB, Bytes, Seconds, record_time_text
+from weigh.units import Bytes, Seconds, record_time_text
 
 if TYPE_CHECKING:
     from weigh.runner import gpus as runner_gpus
-    from weigh.runner.gpus import SlotGpuMeter, TaskGpus
-    from weigh.runner.node_watch import NodeWatch
+    from weigh.runner.gpus import SlotGpuMeter
 else:  # imported when it is first used
     runner_gpus = lazy_module("weigh.runner.gpus")
 
 _TICK = 0.02  # seconds between rounds of the thread
-_NOBODY = 0  # no process has this id
 _FIRST_LOOK = 0.005  # seconds; shorter attempts are measured by the kernel alone
 _SYNC_INTERVAL = 1.0  # seconds between flushes of the joblog to the disk
 _FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
 
 
-_FLOOR_GROWTH = MIB  # the error of the counters behind VmHWM
 _NO_SERIES = SampleSeries()
 _NO_REGIONS = ProgramRegions()
-
-
-class _SampledAttempt:
-    """An attempt that runs long enough to be sampled."""
-
-    __slots__ = ("attempt", "gpus", "has_checkpoint", "nodes", "tree", "watcher")
-
-    def __init__(self, attempt: TaskAttempt, interval: Seconds, slots: int) -> None:
-        self.attempt = attempt
-        self.tree = TaskTree(self.leader() or _NOBODY, slots)
-        self.watcher = TreeWatcher(
-            self.tree,
-            interval,
-            WatchedRun(
-                floor=tracker_floor(attempt), leader=self.leader, is_alone=slots == 1
-            ),
-            started=attempt.launch.began,
-        )
-        self.has_checkpoint = False
-        self.gpus: TaskGpus | None = None
-        self.nodes: NodeWatch | None = None
-
-    def leader(self) -> int | None:
-        """Return the task's first process while it runs."""
-        # the id of one that was reaped may belong to another process
-        attempt = self.attempt
-        return attempt.launch.pid if attempt.state.status is None else None
 
 
 class AttemptWatcher:
@@ -123,7 +93,7 @@ class AttemptWatcher:
         # as it started; append and popleft of a deque are atomic
         self._queue: deque[tuple[TaskAttempt, AttemptEnding | int | None]] = deque()
         self._young: dict[str, TaskAttempt] = {}  # not yet sampled, by record
-        self._watched: dict[str, _SampledAttempt] = {}
+        self._watched: dict[str, SampledAttempt] = {}
         self._gpus = self._metered_gpus()
         self._closing = threading.Event()
         self._sync_at = 0.0
@@ -227,12 +197,12 @@ class AttemptWatcher:
             self._young.pop(attempt.record, None)
             self._end(attempt, news, self._watched.pop(attempt.record, None))
 
-    def _watch(self, attempt: TaskAttempt) -> _SampledAttempt:
+    def _watch(self, attempt: TaskAttempt) -> SampledAttempt:
         """Return the sampled attempt; start sampling it if necessary."""
         self._young.pop(attempt.record, None)
         watched = self._watched.get(attempt.record)
         if watched is None:
-            watched = _SampledAttempt(attempt, self._interval, self._slots)
+            watched = SampledAttempt(attempt, self._interval, self._slots)
             watcher = watched.watcher
             watcher.on_set_aside = self.set_aside
             first = waits.times.first_checkpoint_of_task
@@ -266,7 +236,7 @@ class AttemptWatcher:
                     self._drain()
         self._progress.look(now, self._watched.values())
 
-    def _look_at(self, watched: _SampledAttempt) -> None:
+    def _look_at(self, watched: SampledAttempt) -> None:
         watcher = watched.watcher
         watcher.look_if_due()
         self.trouble = watcher.trouble or self.trouble
@@ -274,7 +244,7 @@ class AttemptWatcher:
         watched.attempt.host.peak = watcher.tracker.best
         watched.attempt.host.now = watcher.samples[-1].memory if watcher.samples else 0
 
-    def _look_at_nodes(self, watched: _SampledAttempt) -> Seconds:
+    def _look_at_nodes(self, watched: SampledAttempt) -> Seconds:
         """Look for launchers of a task; return the seconds until the next look."""
         if watched.nodes is None:
             from weigh.runner.node_watch import NodeWatch  # noqa: PLC0415 - rarely
@@ -285,7 +255,7 @@ class AttemptWatcher:
     def _note(self, trouble_line: str) -> None:
         self.trouble = trouble_line
 
-    def _checkpoint(self, watched: _SampledAttempt) -> Seconds:
+    def _checkpoint(self, watched: SampledAttempt) -> Seconds:
         """Save an attempt's present measurement, in case weigh is killed."""
         attempt, holder = watched.attempt, self._context.journal.holder
         watched.has_checkpoint = True
@@ -317,7 +287,7 @@ class AttemptWatcher:
         self,
         attempt: TaskAttempt,
         ending: AttemptEnding,
-        watched: _SampledAttempt | None,
+        watched: SampledAttempt | None,
     ) -> None:
         """Queue the record of an attempt, and its event even if the record fails."""
         usage = Usage(wall_time=attempt.state.ended - attempt.launch.began)
@@ -339,7 +309,7 @@ class AttemptWatcher:
                 checkpoint.remove_checkpoint(self._root, attempt.record)
 
     def _measured(
-        self, attempt: TaskAttempt, watched: _SampledAttempt | None
+        self, attempt: TaskAttempt, watched: SampledAttempt | None
     ) -> RunMeasurement:
         """Return the measurement of an attempt; leave out a part that fails."""
         seq = attempt.seq
@@ -457,11 +427,6 @@ def _end_event(
         needs=needs,
         alone=ending.is_oom and not ending.on_gpu and not attempt.state.shared,
     )
-
-
-def tracker_floor(attempt: TaskAttempt) -> Bytes:
-    """Return the memory up to which an attempt's may be weigh's own."""
-    return attempt.floor + _FLOOR_GROWTH
 
 
 def attempt_measurement(

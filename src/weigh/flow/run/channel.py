@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -19,11 +18,7 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
-from weigh.project_folders import (
-    hold_temporary,
-    remove_abandoned,
-    temporary_folders,
-)
+from weigh.project_folders import HeldTemporary, temporary_folders
 from weigh.units import Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
@@ -49,58 +44,46 @@ class PhaseChannel:
     """
 
     def __init__(self, name: str) -> None:
-        self._path: str | None = None
-        self._lock: int | None = None
-        # the TMPDIR of a scheduler may not exist
-        for folder in temporary_folders(os.environ):
-            path = os.path.join(folder, f"{_PREFIX}{name}{_ENDING}")
-            with suppress(OSError):
-                # O_EXCL: a file that somebody put there is never written to
-                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-                os.close(os.open(path, flags, 0o600))
-                self._path = path
-                # the kernel frees it when weigh is killed
-                self._lock = hold_temporary(path)
-                break
+        # O_EXCL: a file that somebody put there is never written to
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        self._file = HeldTemporary(
+            temporary_folders(os.environ),
+            f"{_PREFIX}{name}{_ENDING}",
+            lambda path: os.close(os.open(path, flags, 0o600)),
+        )
 
     @property
     def path(self) -> str | None:
         """Its path; None if it could not be created."""
-        return self._path
+        return self._file.path
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable for the job."""
-        return {} if self._path is None else {VARIABLE: self._path}
+        return {} if self.path is None else {VARIABLE: self.path}
 
     def take(self, measurement: RunMeasurement) -> RunMeasurement:
         """Add the job's regions to *measurement*; empty the file for the next run."""
         return with_own_rank(self._with_reported(measurement), os.environ)
 
     def _with_reported(self, measurement: RunMeasurement) -> RunMeasurement:
-        if self._path is None or not _channel_file_size(self._path):
+        if self._file.path is None or not _channel_file_size(self._file.path):
             return measurement
         from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - rare
 
         # events have the monotonic clock, the measurement that of the day: convert
         started = clock() - (time.time() - measurement.started)
         ended = started + measurement.usage.wall_time
-        regions = read_channel(self._path, started=started, ended=ended)
+        regions = read_channel(self._file.path, started=started, ended=ended)
         try:
             # the next repetition writes into the same file
-            os.truncate(self._path, 0)
+            os.truncate(self._file.path, 0)
         except OSError:  # the job removed its temporary folder
-            self._path = None
+            self._file.path = None
         return with_regions(measurement, regions)
 
     def close(self) -> None:
         """Remove the file, and those of runs that were killed long ago."""
-        if self._path is not None:
-            with suppress(OSError):
-                os.unlink(self._path)
-            remove_abandoned(os.path.dirname(self._path))
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._file.close(os.unlink)
 
 
 def with_regions(

@@ -39,12 +39,8 @@ class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
     depths: tuple[int, ...] = ()  # empty: no row is indented
 
 
-_MOST_PHASES = 200  # rows
+_MOST_PARTS = 200  # phases or events of a run; more could not be distinguished
 _LONGEST_TEXT = 2000  # characters of a row
-
-
-_MOST_DRAWN_PHASES = 200  # drawn; more could not be distinguished
-_MOST_EVENTS = 200  # drawn
 _DEEPEST = 3  # lanes of phases above a curve
 _DIGITS = 4  # a tenth of a millisecond, or of a thousandth of a CPU
 
@@ -174,7 +170,7 @@ def _phase_stretches(record: Record) -> Iterator[PhaseStretch]:
     # other ranks began at other times, and would overlap
     first = min((p.rank for p in record.phases if p.rank is not None), default=None)
     shown = [p for p in record.phases if p.rank == first and p.depth < _DEEPEST]
-    for phase in shown[:_MOST_DRAWN_PHASES]:
+    for phase in shown[:_MOST_PARTS]:
         # a phase that has not ended takes no time yet
         if phase.end > phase.start:
             yield PhaseStretch(
@@ -187,7 +183,7 @@ def _phase_stretches(record: Record) -> Iterator[PhaseStretch]:
 
 
 def _event_marks(record: Record) -> Iterator[EventMark]:
-    for event in record.events[:_MOST_EVENTS]:
+    for event in record.events[:_MOST_PARTS]:
         value = "" if event.value is None else f" {event.value}"
         yield EventMark(
             round(event.time, _DIGITS), printable_text(f"{event.name}{value}")
@@ -254,7 +250,7 @@ def _run_facts(record: Record) -> dict[str, list[str]]:
 def _phase_table(phases: Sequence[ProgramPhase]) -> HtmlTable | None:
     if not phases:
         return None
-    shown = phases[:_MOST_PHASES]
+    shown = phases[:_MOST_PARTS]
     # phases can have used different GPUs: the others get empty cells
     count = max(len(phase.gpus) for phase in shown)
     titles = (*PHASE_TITLES, *(f"GPU {number} peak" for number in range(count)))
