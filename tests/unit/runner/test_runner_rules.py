@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from sessions import check_session
 from transcript import check_answers
 
 from weigh.errors import UsageError
 from weigh.joblog import HEADER, JoblogEntry, format_entry, parse_line, read_task_ends
 from weigh.model.mask import MASK
 from weigh.model.record import (
-    Allocation,
     MeasuringCost,
     RunMeasurement,
     SampleSeries,
@@ -44,22 +44,14 @@ from weigh.runner.retry import (
 )
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
-    FreeSlots,
     RunSlot,
-    TaskReservation,
-    TaskTurn,
-    TurnQueue,
-    gpu_settings,
     gpus_named,
     lay_out,
-    read_resources,
-    thread_settings,
 )
 from weigh.runner.spawn import meeting_place, port_names
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.sweep.task_file import has_open_quote, is_script, read_task_lines
-from weigh.units import GIB
 
 MACHINE = MachineIdentity("here", "m", "b", "p")
 
@@ -234,23 +226,6 @@ def test_words_taken_without_a_shell_are_those_of_bash(line: str) -> None:
         assert said.stdout.split(b"\0")[:-1] == words
 
 
-@pytest.mark.parametrize(
-    ("rule", "failed", "succeeded", "is_due"),
-    [
-        ("soon,fail=10%", 9, 50, False),
-        ("soon,fail=10%", 10, 0, True),
-        ("soon,success=10%", 50, 9, False),
-        ("now,done=60", 9, 50, False),
-        ("now,done=59", 9, 50, True),
-    ],
-)
-def test_a_rule_to_halt_counts_what_it_names_and_a_share_is_of_all_tasks(
-    rule: str, failed: int, succeeded: int, *, is_due: bool
-) -> None:
-    halt = parse_halt(rule)
-    assert halt.is_due(failed=failed, succeeded=succeeded, tasks=100) is is_due
-
-
 # slots
 
 
@@ -262,85 +237,8 @@ def test_slots_never_share_a_core(jobs: int, cores: int) -> None:
     assert len({len(slot.cores) for slot in layout.slots}) == 1
 
 
-def test_the_smallest_free_slot_that_fits_goes_first() -> None:
-    first, second, third = slots = [RunSlot(number) for number in (1, 2, 3)]
-    free = FreeSlots(slots)
-    for slot in (first, second):
-        free.take(slot)
-    assert free.find(lambda _: True) == third
-    for slot in (second, first):
-        free.give_back(slot)
-    assert free.find(lambda _: True) == first
-    assert free.find(lambda slot: slot.number > 1) == second
-    assert free.find(lambda _: False) is None
-    assert len(free) == 3
-
-
-def test_a_users_own_thread_count_stands() -> None:
-    assert thread_settings({"OMP_NUM_THREADS": "3"}, 8) == {}
-    assert thread_settings({"MKL_NUM_THREADS": "3"}, 8).keys() >= {"OMP_NUM_THREADS"}
-    assert "MKL_NUM_THREADS" not in thread_settings({"MKL_NUM_THREADS": "3"}, 8)
-
-
-def test_amds_variable_is_set_where_programs_would_read_it() -> None:
-    assert gpu_settings("1", {}) == {"CUDA_VISIBLE_DEVICES": "1"}
-    both = gpu_settings("1", {"HIP_VISIBLE_DEVICES": "0,1"})
-    assert both == {"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1"}
-
-
-def test_cores_are_pinned_to_only_where_they_are_all_ours() -> None:
-    affinity = frozenset(range(8))
-    whole = read_resources({}, None, affinity=affinity, quota=None)
-    assert (whole.cpus, len(whole.cores)) == (8, 8)
-    limited = read_resources({}, None, affinity=affinity, quota=2.5)
-    assert (limited.cpus, limited.cores) == (2, ())
-    granted = Allocation("gridengine", cpus=4)
-    shared = read_resources({}, granted, affinity=affinity, quota=None)
-    assert (shared.cpus, shared.cores) == (4, ())
-
-
-def _next_turn(queue: TurnQueue, *, running: int) -> TaskTurn | None:
-    found = queue.take_where(running, lambda _seq: RunSlot(1))
-    return None if found is None else found[0]
-
-
-def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
-    queue = TurnQueue(iter([1, 2]))
-    queue.put(TaskTurn(9, alone=True))
-    assert _next_turn(queue, running=0) == TaskTurn(1)
-    assert _next_turn(queue, running=1) == TaskTurn(2)
-    assert _next_turn(queue, running=2) is None
-    assert _next_turn(queue, running=0) == TaskTurn(9, alone=True)
-
-
-def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
-    queue = TurnQueue(iter([1]))
-    queue.put(TaskTurn(9, alone=True))
-    queue.put(TaskTurn(5, reservation=TaskReservation(memory=GIB)))
-    assert queue.large == TaskTurn(5, reservation=TaskReservation(memory=GIB))
-    assert _next_turn(queue, running=1) == TaskTurn(1)
-    assert (
-        _next_turn(queue, running=0) is None
-    )  # nobody is alone before it had its turn
-    assert not queue.is_empty()
-    assert queue.take_large().seq == 5
-    assert _next_turn(queue, running=0) == TaskTurn(9, alone=True)
-    assert queue.is_empty()
-
-
-@pytest.mark.parametrize(
-    "turn",
-    [
-        TaskTurn(1),
-        TaskTurn(1, alone=True),
-        TaskTurn(1, reservation=TaskReservation(gpu_memory=GIB)),
-    ],
-)
-def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: TaskTurn) -> None:
-    queue = TurnQueue(iter([]))
-    queue.put(turn, is_first=True)
-    again = queue.take_large() if queue.large else _next_turn(queue, running=0)
-    assert again == turn
+def test_worked_examples_of_slots_and_turns() -> None:
+    check_session(Path(__file__).with_name("slots.session"), {})
 
 
 # events
