@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
@@ -14,7 +13,6 @@ from written_programs import room_for
 
 from weigh.errors import FormatError, StoreError
 from weigh.store.checkpoint import (
-    STALE_AFTER,
     RunCheckpoint,
     finalise_interrupted,
     remove_checkpoint,
@@ -29,7 +27,7 @@ from weigh.store.identity import (
     this_machine,
 )
 from weigh.store.index import read_index
-from weigh.store.shards import append_record, shard_lines, store_shards
+from weigh.store.shards import shard_lines, store_shards
 
 HERE = this_machine()
 GONE = ProcessIdentity(pid=2**22 + 1, start_time=1)  # above the kernel's highest number
@@ -94,78 +92,6 @@ def test_a_killed_weigh_leaves_what_was_seen_as_interrupted(tmp_path: Path) -> N
     assert files_in(tmp_path) == []
 
 
-def reason_at(root: Path, here: MachineIdentity) -> str:
-    """Return why the one run that is finalised *here* was interrupted."""
-    [record] = finalise_interrupted(str(root), here)
-    assert record.outcome is not None
-    return record.outcome.reason
-
-
-def test_a_job_that_outlives_its_weigh_is_named_and_no_other_of_its_number(
-    tmp_path: Path,
-) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(leader=me()))
-    assert f"ran on as process {os.getpid()}" in reason_at(tmp_path, HERE)
-    reused = ProcessIdentity(os.getpid(), (me().start_time or 0) + 1)
-    save_checkpoint(str(tmp_path), checkpoint_of("b" * 12, weigh=reused, leader=reused))
-    reason = reason_at(tmp_path, HERE)
-    assert reason == "weigh was killed before the command ended"
-
-
-BEFORE, AFTER = (
-    MachineIdentity(HERE.host, "machine", f"boot-{n}", "pid:[1]") for n in (1, 2)
-)
-
-
-def silence(root: Path) -> None:
-    """Make the checkpoint look as if its run had been silent for long."""
-    long_ago = time.time() - STALE_AFTER - 60
-    os.utime(root / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
-
-
-def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(weigh=me(), machine=BEFORE))
-    silence(tmp_path)
-    assert "restarted" in reason_at(tmp_path, AFTER)
-
-
-@pytest.mark.parametrize(("machine", "here"), [(HERE, HERE), (BEFORE, AFTER)])
-def test_a_record_that_was_written_is_not_written_over(
-    tmp_path: Path, machine: MachineIdentity, here: MachineIdentity
-) -> None:
-    append_record(str(tmp_path), some_record(), machine)
-    save_checkpoint(str(tmp_path), checkpoint_of(machine=machine))
-    silence(tmp_path)
-    assert finalise_interrupted(str(tmp_path), here) == []
-    [entry] = read_index(str(tmp_path)).entries
-    assert (entry.head.state, files_in(tmp_path)) == ("COMPLETED", [])
-
-
-def test_a_run_on_a_cloned_node_is_not_called_interrupted(tmp_path: Path) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(machine=BEFORE))
-    assert finalise_interrupted(str(tmp_path), AFTER) == []
-    (run,) = runs_in_progress(str(tmp_path), AFTER, 0)
-    assert run.record.state == "RUNNING"
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [
-        MachineIdentity("node99", "another", "boot-9", "pid:[1]"),
-        MachineIdentity(HERE.host, HERE.machine_id, HERE.boot_id, "pid:[container]"),
-    ],
-)
-def test_a_run_that_cannot_be_looked_up_from_here_goes_stale_with_age(
-    tmp_path: Path, elsewhere: MachineIdentity
-) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(machine=elsewhere))
-    assert finalise_interrupted(str(tmp_path), HERE) == []
-    seen = (tmp_path / "running" / "7f3a91c0d2e4.json").stat().st_mtime
-    ages = (STALE_AFTER - 1, STALE_AFTER + 1)
-    stale = [runs_in_progress(str(tmp_path), HERE, seen + age)[0].stale for age in ages]
-    assert stale == [False, True]
-
-
 def _finalise_together(root: str, together: Barrier) -> None:
     together.wait()
     finalise_interrupted(root, HERE)
@@ -211,19 +137,6 @@ def test_a_write_that_fails_leaves_the_checkpoint_before_it(tmp_path: Path) -> N
         save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
     assert len(runs_in_progress(str(tmp_path), HERE, 0)) == 1
     assert files_in(tmp_path) == ["7f3a91c0d2e4.json"]
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b'{"schema":"weigh.checkpoint/2","id":"x"}']
-)
-def test_a_checkpoint_that_does_not_parse_is_left_alone(
-    tmp_path: Path, content: bytes
-) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of())
-    path = tmp_path / "running" / "7f3a91c0d2e4.json"
-    path.write_bytes(content)
-    assert finalise_interrupted(str(tmp_path), HERE) == []
-    assert path.read_bytes() == content
 
 
 def test_an_id_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:

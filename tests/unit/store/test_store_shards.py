@@ -6,37 +6,36 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from sessions import check_session
 from some_records import HERE, records, some_record
 
 from weigh.errors import (
-    FormatError,
     RecordNotFoundError,
-    SchemaError,
     StoreError,
 )
-from weigh.model.record import MeasuringCost, Record, RecordedRank
+from weigh.model.record import Record
 from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
 from weigh.store.find import find_stored_record
-from weigh.store.identity import MachineIdentity, ProcessIdentity
+from weigh.store.identity import (
+    ProcessIdentity,
+    process_identity,
+    this_machine,
+)
 from weigh.store.index import (
     StoreIndex,
-    join_parts,
     read_index,
     read_record,
-    read_record_without_series,
 )
-from weigh.store.lines import decode_record, encode_record
+from weigh.store.lines import encode_record
 from weigh.store.past_calls import StoredScan, append_call
 from weigh.store.shards import (
     append_line,
     append_record,
-    append_tombstone,
-    shard_name,
 )
 
 NOW = "2026-11-22T00:00:00Z"
@@ -59,128 +58,13 @@ def test_any_record_comes_back_as_it_was_and_its_head_states_the_same(
     assert entry.head == whole
 
 
-def test_the_short_reading_leaves_the_series_out(tmp_path: Path) -> None:
-    append_record(str(tmp_path), some_record(), HERE)
-    [entry] = read_index(str(tmp_path)).entries
-    short = read_record_without_series(entry)
-    assert (short.series, short.usage) == (None, some_record().usage)
-
-
-def test_a_shard_lies_in_its_month_under_host_machine_and_boot(tmp_path: Path) -> None:
-    path = append_record(str(tmp_path), some_record(), HERE)
-    expected = tmp_path / "records" / "2026-11" / "node07-01234567-boot-1.jsonl"
-    assert path == str(expected)
-    no_id = MachineIdentity(host="box", boot_id="6d9fcd23-4f74")
-    assert shard_name(no_id) == "box-6d9fcd23.jsonl"
-    # nodes that were cloned with their machine's id
-    boots = ("aa-1", "bb-2", None)
-    clones = {shard_name(MachineIdentity("n", "0123456789", boot)) for boot in boots}
-    assert len(clones) == 3
-
-
-def test_records_come_newest_first_whatever_the_order_of_writing(
-    tmp_path: Path,
-) -> None:
-    root = str(tmp_path)
-    append_record(root, some_record("a" * 12, state="RUNNING"), HERE)
-    for record_id, started in (
-        ("bbbbbbbbbbbb", "2026-11-21T10:00:00.500Z"),
-        ("cccccccccccc", "2026-12-01T00:00:00Z"),
-        ("aaaaaaaaaaaa", "2026-11-21T10:00:00Z"),
-        ("dddddddddddd", "2026-12-01T00:00:00Z"),  # of one moment the later line
-    ):
-        append_record(root, some_record(record_id, started=started), HERE)
-    entries = read_index(root).entries
-    assert [one.head.id[0] for one in entries] == ["d", "c", "b", "a"]
-    assert entries[-1].head.state == "COMPLETED"  # the last line of an id counts
-
-
-def test_a_tombstone_takes_a_record_away_also_from_another_host(
-    tmp_path: Path,
-) -> None:
-    root = str(tmp_path)
-    append_record(root, some_record(), HERE)
-    append_tombstone(
-        root, some_record().id, machine=MachineIdentity(host="login1"), current_time=NOW
-    )
-    append_record(root, some_record(), HERE)
-    assert ids_of(read_index(root)) == []
-
-
-def test_a_line_torn_anywhere_costs_neither_neighbour(tmp_path: Path) -> None:
-    line = encode_record(some_record("bbbbbbbbbbbb"))
-    for length in range(1, len(line), 37):
-        root = str(tmp_path / str(length))
-        path = append_record(root, some_record("aaaaaaaaaaaa"), HERE)
-        with open(path, "ab") as shard:
-            shard.write(line[:length])
-        append_record(root, some_record("cccccccccccc"), HERE)
-        index = read_index(root)
-        assert (ids_of(index), index.torn) == (["cccccccccccc", "aaaaaaaaaaaa"], 1)
-
-
-MEASURED = encode_record(
-    msgspec.structs.replace(some_record("b" * 12), monitor=MeasuringCost())
-)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *(b"\xff\xfe", b"[" * 100_000, b"{}", b"null", b'{"id":5}', b"\0" * 4096),
-        b'{"schema":"weigh.record/1","id":"bbbbbbbbbbbb","started":7}',
-        # torn, though it ends as a whole one does
-        MEASURED[: MEASURED.index(b',"monitor":')] + b"}}",
-    ],
-)
-def test_a_damaged_line_is_counted_and_stepped_over(
-    tmp_path: Path, damage: bytes
-) -> None:
-    path = append_record(str(tmp_path), some_record(), HERE)
-    append_line(path, damage)
-    index = read_index(str(tmp_path))
-    assert (ids_of(index), index.torn) == ([some_record().id], 1)
-
-
-def test_the_parts_of_a_run_are_joined_and_a_whole_record_replaces_them() -> None:
-    parts = [
-        msgspec.structs.replace(
-            some_record(), part=number, ranks=(RecordedRank(number, peak_memory=7),)
-        )
-        for number in (0, 1)
-    ]
-    other = some_record("aaaaaaaaaaaa")
-
-    joined, last = join_parts([parts[0], other, parts[1]])
-
-    assert ([rank.rank for rank in joined.ranks], last) == ([0, 1], other)
-    assert join_parts([*parts, some_record()]) == [some_record()]
-
-
-def test_keys_in_another_order_or_of_a_later_minor_change_are_read(
-    tmp_path: Path,
-) -> None:
-    path = append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
-    builtins = msgspec.to_builtins(some_record("bbbbbbbbbbbb", label="mixed"))
-    newer = {**dict(reversed(builtins.items())), "novelty": {"a": [1]}}
-    append_line(path, msgspec.json.encode(newer))
-    [entry] = [e for e in read_index(str(tmp_path)).entries if e.head.label]
-    assert read_record(entry).id == "bbbbbbbbbbbb"
-
-
-def test_a_newer_schema_is_counted_apart_and_refused_by_name(tmp_path: Path) -> None:
-    path = append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
-    append_line(path, b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb","usage":7}')
-    index = read_index(str(tmp_path))
-    assert (ids_of(index), list(index.newer)) == (["aaaaaaaaaaaa"], ["bbbbbbbbbbbb"])
-    with pytest.raises(SchemaError, match=r"bbbbbbbbbbbb .*weigh.record/2"):
-        read_record(index.newer["bbbbbbbbbbbb"])
-
-
-def test_an_argument_that_is_not_utf8_is_kept_legible(tmp_path: Path) -> None:
-    append_record(str(tmp_path), some_record(command=("cat", "a\udcffb")), HERE)
-    [entry] = read_index(str(tmp_path)).entries
-    assert read_record(entry).command == ("cat", r"a\udcffb")
+def test_worked_examples_of_a_store(tmp_path: Path) -> None:
+    names = {
+        "folder": lambda: mkdtemp(dir=tmp_path),
+        "here": this_machine(),
+        "identity_of": process_identity,
+    }
+    check_session(Path(__file__).with_name("store.session"), names)
 
 
 def _write_many(root: str, writer: int, together: Barrier) -> None:
@@ -278,21 +162,6 @@ def test_a_folder_that_cannot_be_made_is_named(
     with pytest.raises(StoreError, match=words):
         append_record(str(tmp_path / "store"), some_record(), HERE)
     assert ids_of(read_index(str(tmp_path / "store"))) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "error", "words"),
-    [
-        (b'{"schema": "weigh.record/1"', FormatError, "not a record"),
-        (b'{"schema":"weigh.record/2","id":"b"}', SchemaError, "install a newer weigh"),
-        (b'{"schema":"weigh.record/0","id":"b"}', SchemaError, "measure the run again"),
-    ],
-)
-def test_what_is_no_record_of_this_schema_is_refused(
-    line: bytes, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        decode_record(line)
 
 
 NOBODY = 65534
