@@ -5,10 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
-from weigh.flow.follow.named import (
-    named_jobs,
-    with_foreign,
-)
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.submit.rounds import rounds_of_plan, settle_all

@@ -227,20 +227,6 @@ def is_kept_back(task_state: TaskState) -> bool:
     return task_state.state == "FAILED" and NOT_STARTED in (task_state.reason or "")
 
 
-def hang_on(
-    submitted_job: SubmittedJob, wait: AwaitedJobs, job_view: JobView, root: str
-) -> None:
-    """Let a waiting *submitted_job* wait for other jobs, and record that.
-
-    Raises:
-        SchedulerError: the scheduler refuses it.
-        StoreError: a file cannot be written.
-    """
-    job_view.scheduler.set_awaited_jobs(submitted_job, wait.ids)
-    request = replace(submitted_job.request, after=wait.ids)
-    jobs_file.append_job(root, replace(submitted_job, request=request))
-
-
 def lead_on(
     here: Here, chain: Sequence[SubmittedJob], send_anew: SendAnew
 ) -> Iterator[FollowingJob]:
@@ -285,7 +271,9 @@ def _led_on(
         )
     # where it hangs on them already there is nothing to change
     if waits and wait.ids != submitted_job.request.after:
-        hang_on(submitted_job, wait, view, here.root)
+        view.scheduler.set_awaited_jobs(submitted_job, wait.ids)
+        request = replace(submitted_job.request, after=wait.ids)
+        jobs_file.append_job(here.root, replace(submitted_job, request=request))
     if waits:
         return FollowingJob(
             job=submitted_job.id, name=submitted_job.name, after=wait.ids

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from weigh.errors import UsageError
 from weigh.flow.here import Here, here_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.own_script import FOLDER, request_of_known
+from weigh.lazy_modules import lazy_module
 from weigh.model.job import OwnScript, SubmittedJob
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.job_script import SHEBANG
@@ -20,6 +22,11 @@ from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store import jobs as jobs_file
 from weigh.store.location import locate_store
 from weigh.store.past_calls import read_exec_runs
+
+if TYPE_CHECKING:
+    from weigh.flow.check import script as check_script
+else:  # imported when it is first used: most jobs are weigh's own
+    check_script = lazy_module("weigh.flow.check.script")
 
 
 def named_jobs(
@@ -53,7 +60,9 @@ def named_jobs(
             asked.append(scheduler)
             if found is None:
                 continue
-            ours = [job for job in known_jobs if _is_one(job, found, scheduler)]
+            one = scheduler, found.id
+            same = [job for job in known_jobs if (job.scheduler, job.id) == one]
+            ours = [job for job in same if job.is_script]
             if ours:  # an element may have an id of its own
                 span = found.part
                 return [_narrowed(ours[-1], span, name) if span else ours[-1]]
@@ -115,13 +124,6 @@ def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
         # a word that cannot be an id is not worth a query of each scheduler
         if installed and kind.user_scripts.known(name).argvs:
             yield scheduler
-
-
-def _is_one(submitted_job: SubmittedJob, found: KnownJob, scheduler: str) -> bool:
-    return submitted_job.is_script and (
-        submitted_job.scheduler,
-        submitted_job.id,
-    ) == (scheduler, found.id)
 
 
 def _part_of_known(
@@ -261,16 +263,11 @@ def _with_pattern(
     Both are read from the flags and the script, which may have changed since: logs
     that the scheduler named come first.
     """
-    from weigh.flow.check.script import (  # noqa: PLC0415 - not for most jobs
-        facts_of,
-        read_script_file,
-    )
-
     is_there = os.path.isfile(script)
     try:
         # of a script that is gone the flags alone are read
-        text = read_script_file(script, script) if is_there else SHEBANG
-        facts = facts_of(here_of(cwd, os.environ))
+        text = check_script.read_script_file(script, script) if is_there else SHEBANG
+        facts = check_script.facts_of(here_of(cwd, os.environ))
         scripts = KINDS[scheduler].user_scripts
         described = scripts.describe(text, own_script.flags, script, facts)
     except UsageError:

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from weigh.errors import SubmissionUnknownError
-from weigh.flow.follow.named import (
-    named_jobs,
-    with_foreign,
-)
-from weigh.flow.follow.task_history import (
-    JoblogHistory,
-    history_of,
-    tail_of,
-)
+from weigh.flow.follow.named import named_jobs, with_foreign
+from weigh.flow.follow.task_history import JoblogHistory, history_of, tail_of
 from weigh.flow.follow.tasks import goes_on, last_lines_of_output
 from weigh.flow.follow.view import (
     JobView,

@@ -21,12 +21,7 @@ from weigh.flow.follow.task_history import (
     tail_of,
 )
 from weigh.model.element_time import GRACE, NOT_STARTED
-from weigh.model.job import (
-    ACTIVE,
-    STEP_OUT_OF_MEMORY,
-    ElementState,
-    TaskState,
-)
+from weigh.model.job import ACTIVE, STEP_OUT_OF_MEMORY, ElementState, TaskState
 from weigh.model.plan import Plan, PlannedQueue
 from weigh.model.record import State
 from weigh.runner import events

@@ -20,11 +20,7 @@ from weigh.errors import WeighError
 from weigh.flow.follow.task_history import JobHistory, history_of, tail_of
 from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.here import Here
-from weigh.flow.plan.directory import (
-    plan_in_folder_of,
-    planned_in,
-    replaced_since,
-)
+from weigh.flow.plan.directory import plan_in_folder_of, planned_in, replaced_since
 from weigh.flow.site import schedulers
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import (

@@ -16,12 +16,7 @@ from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import live_limits, takes_jobs
 from weigh.flow.submit.submit_script import text_of_script
-from weigh.model.cluster import (
-    UNTYPED,
-    ClusterLimits,
-    ClusterNode,
-    QueueLimits,
-)
+from weigh.model.cluster import UNTYPED, ClusterLimits, ClusterNode, QueueLimits
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.lint import LintFinding
 from weigh.model.plan import Plan
@@ -261,9 +256,15 @@ def refuse(lint_findings: Sequence[LintFinding]) -> None:
     Raises:
         UsageError: lists all errors, each with its fix.
     """
-    errors = [one for one in lint_findings if one.severity == "problem"]
-    if errors:
-        raise UsageError("\n".join(_refusal_of_errors(errors)))
+    lines = list[str]()
+    for one in lint_findings:
+        if one.severity == "problem":
+            cure = f" ({one.cure})" if one.cure else ""
+            lines += _indented(one.text, 2)
+            lines += _indented(f"{one.effect}{cure} [{one.rule}]", 6)
+    if lines:
+        head = "not submitted (--no-checks submits it anyway):"
+        raise UsageError("\n".join((head, *lines)))
 
 
 def _fitting(
@@ -381,14 +382,6 @@ def _own_lines(job_script: JobScript, text: str, scheduler: str) -> frozenset[in
         and not is_directive(line.text)
         and line.text not in theirs
     )
-
-
-def _refusal_of_errors(errors: Sequence[LintFinding]) -> Iterator[str]:
-    yield "not submitted (--no-checks submits it anyway):"
-    for one in errors:
-        yield from _indented(one.text, 2)
-        cure = f" ({one.cure})" if one.cure else ""
-        yield from _indented(f"{one.effect}{cure} [{one.rule}]", 6)
 
 
 def _indented(text: str, room: int) -> Iterator[str]:

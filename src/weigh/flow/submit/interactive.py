@@ -33,17 +33,8 @@ _TIME = HOUR // 2
 _MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
-    *(
-        "after",
-        "then",
-        "throttle",
-        "notify",
-        "stage_in",
-        "stage_out",
-        "requeue",
-        "again",
-    ),
-    *("name", "nodes"),
+    *("after", "then", "throttle", "notify", "stage_in", "stage_out"),
+    *("requeue", "again", "name", "nodes"),
 )
 
 

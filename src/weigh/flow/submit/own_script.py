@@ -24,23 +24,9 @@ from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import site_warnings
 from weigh.flow.submit.checks import ScriptToCheck, check_request
-from weigh.flow.submit.job_request import (
-    HealOptions,
-    check_limits,
-    limits_of,
-    where_to,
-)
-from weigh.flow.submit.rounds import (
-    SubmissionRound,
-    rounds_of_plan,
-    settle_all,
-)
-from weigh.flow.submit.submit_script import (
-    JobOrigin,
-    followed,
-    why_none,
-    write_script,
-)
+from weigh.flow.submit.job_request import HealOptions, check_limits, limits_of, where_to
+from weigh.flow.submit.rounds import SubmissionRound, rounds_of_plan, settle_all
+from weigh.flow.submit.submit_script import JobOrigin, followed, why_none, write_script
 from weigh.model.job import ACTIVE, JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.request import RUNNER_MEMORY
@@ -491,22 +477,15 @@ def _as_understood(
         submitted_job,
         name=known.name or submitted_job.name,
         request=_script_request(submitted_job.request, known.request),
-        **_array_fields_of_script(submitted_job.own, known),
     )
+    # compared as numbers: 0-3 and 0,1,2,3 are the same array
+    indices = set(parse_ranges(known.indices))
+    if indices and indices != set(parse_ranges(submitted_job.own.indices)):
+        own, count = replace(submitted_job.own, indices=known.indices), len(indices)
+        better = replace(better, own=own, elements=count, tasks=count)
     if better != submitted_job:
         jobs.append_job(store_folder, better)
     return better
-
-
-def _array_fields_of_script(
-    own_script: OwnScript, known_job: KnownJob
-) -> dict[str, object]:
-    # compared as numbers: 0-3 and 0,1,2,3 are the same array
-    indices = set(parse_ranges(known_job.indices))
-    if indices == set(parse_ranges(own_script.indices)) or not indices:
-        return {}
-    changed = replace(own_script, indices=known_job.indices)
-    return {"own": changed, "elements": len(indices), "tasks": len(indices)}
 
 
 def _script_request(typed: JobRequest, recorded: RecordedRequest | None) -> JobRequest:

@@ -17,20 +17,11 @@ from weigh.model.plan import Plan
 from weigh.model.staging import EarlierAttempts, StagedInput, StagingPlan
 from weigh.regular_file import is_regular_file
 from weigh.schedulers import KINDS
-from weigh.schedulers.job_script import (
-    requeue_lines,
-    staged_lines,
-    when_home,
-)
+from weigh.schedulers.job_script import requeue_lines, staged_lines, when_home
 from weigh.schedulers.launched import launched_by_line
 from weigh.schedulers.this_machine import LOCAL_RULES
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.staging.script import (
-    JOB,
-    StagedJobWords,
-    parse_staging,
-    staged_script_lines,
-)
+from weigh.staging.script import JOB, StagedJobWords, parse_staging, staged_script_lines
 from weigh.units import GIB, MIB, Bytes, format_size, parse_size
 
 _MOST_STAGED = 10 * GIB  # copied to a node unless the user confirms more

@@ -33,11 +33,7 @@ from weigh.flow.submit.job_request import (
     typed_request,
     where_to,
 )
-from weigh.flow.submit.rounds import (
-    SubmissionRound,
-    rounds_of_plan,
-    settle_all,
-)
+from weigh.flow.submit.rounds import SubmissionRound, rounds_of_plan, settle_all
 from weigh.flow.submit.submit_script import (
     LOGS,
     TOO_LONG,
@@ -54,13 +50,7 @@ from weigh.flow.submit.submit_script import (
 )
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
-from weigh.model.job import (
-    AGAIN,
-    ANY_QUEUE,
-    JobScript,
-    JobSetup,
-    SubmittedJob,
-)
+from weigh.model.job import AGAIN, ANY_QUEUE, JobScript, JobSetup, SubmittedJob
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words

@@ -127,8 +127,7 @@ def ship(
         tasks = freeze(job_script.folder, sending.path("plan"), kept)
         job_script = replace(job_script, tasks=tasks)
     text = text_of_script(scheduler, job_script)
-    make_log_folder(job_script)
-    write_script(path, text)
+    write_script(path, text, job_script.log)
     # the plan's copy is for people and may be replaced; the scheduler reads this one,
     # whose path carries the token
     as_sent = os.path.join(sent, SCRIPT)
@@ -218,31 +217,22 @@ def make_numbered(above: str, stem: str) -> str:
             return folder
 
 
-def make_log_folder(job_script: JobScript) -> None:
-    """Create the directory of the logs.
-
-    Raises:
-        StoreError: it cannot be created.
-    """
-    try:
-        os.makedirs(job_script.log, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {job_script.log}: {error.strerror}") from error
-
-
-def write_script(path: str, text: str) -> None:
-    """Write an executable file for its owner alone.
+def write_script(path: str, text: str, log_folder: str | None = None) -> None:
+    """Write an executable file for its owner alone, and make the folder of its logs.
 
     Raises:
         StoreError: it cannot be written.
     """
     try:
+        if log_folder is not None:
+            os.makedirs(log_folder, exist_ok=True)
         with open(path, "wb", opener=open_privately) as file:
             # file names may hold bytes that are not UTF-8
             file.write(text.encode("utf-8", "surrogateescape"))
         os.chmod(path, os.stat(path).st_mode | 0o100)  # make it executable
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        where = error.filename or path
+        raise StoreError(f"cannot write {where}: {error.strerror}") from error
 
 
 TOO_LONG = "the array was too long for one job"
@@ -350,8 +340,7 @@ def send_healer(
         command=" ".join(map(quote, (sys.executable, "-P", "-m", "weigh", *words))),
     )
     path = os.path.join(sent, SCRIPT)
-    make_log_folder(script)
-    write_script(path, scheduler.render(script))
+    write_script(path, scheduler.render(script), script.log)
     draft = _draft_of(scheduler, script, path)
     draft = replace(draft, round=last.round, is_healer=True)
     return sending.send(scheduler, draft, path)
