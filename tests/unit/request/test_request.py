@@ -237,9 +237,11 @@ MEASURED: dict[str, list[Record]] = {
         memory_record(100 * MIB),
     ],
     # a run that may have lacked memory requests no less than it was granted
+    "killed at 60 MiB, of 4 GiB of its group": [
+        record("OUT_OF_MEMORY", outcome=KILLED, **SMALL, **IN_GROUP)
+    ],
     **{
-        f"{what}, of 4 GiB of {whose}": [record(state, **changes, **granted)]
-        for whose, granted in (("its job", OF_4_GIB), ("its group", IN_GROUP))
+        f"{what}, of 4 GiB of its job": [record(state, **changes, **OF_4_GIB)]
         for what, state, changes in (
             ("killed at 60 MiB", "OUT_OF_MEMORY", {"outcome": KILLED, **SMALL}),
             ("failed at 2.05 GiB", "FAILED", HALF),

@@ -11,10 +11,7 @@ from weigh.flow.scan.from_records import (
     parse_options,
     scan_answer_of_records,
 )
-from weigh.model.record import (
-    Record,
-    Request,
-)
+from weigh.model.record import Record, Request
 from weigh.planning import needs
 from weigh.request import from_usages, per_task
 from weigh.schedulers import gridengine, slurm

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.model.report import ReportRow
-from weigh.review.elements import (
-    elements_of_runs,
-    most_at_once,
-)
-from weigh.review.runs import (
-    ElementRequest,
-    ReviewedRun,
-)
+from weigh.review.elements import elements_of_runs, most_at_once
+from weigh.review.runs import ElementRequest, ReviewedRun
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 10), st.integers(0, 100)), max_size=8

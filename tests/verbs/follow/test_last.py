@@ -1,7 +1,8 @@
-"""``last`` after ``weigh exec``, ``weigh scan`` and ``weigh run``: all that ran."""
+"""Names of jobs, and ``last`` after ``weigh exec``, ``scan`` and ``run``."""
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,8 @@ def test_the_task_file_of_a_submitted_plan_means_its_job(
 ) -> None:
     submitted("true\ntrue\n")
     assert "pp local-1   2 tasks" in weigh("report", "pp.txt")[1]
+    # its elements are no runs of exec
+    assert not Path(".weigh/execs.jsonl").exists()
 
 
 def test_last_is_the_newest_of_job_and_exec_run(
@@ -66,13 +69,6 @@ def test_last_is_the_newest_of_job_and_exec_run(
     assert "pp local-1" in executed("report", "last")[1]
     executed("exec", "-q", "--resume-failed", "tasks.txt")
     assert "tasks.txt   3 tasks" in executed("report", "last")[1]
-
-
-def test_the_elements_of_a_job_are_not_runs_of_exec(
-    submitted: Callable[..., None],
-) -> None:
-    submitted("true\n")
-    assert not Path(".weigh/execs.jsonl").exists()
 
 
 def test_after_a_scan_last_is_all_of_its_sizes(weigh: Weigh) -> None:
@@ -96,3 +92,16 @@ def test_where_only_exec_ran_the_verbs_on_jobs_name_its_report(executed: Weigh) 
     )
     for verb in ("status", "logs", "resume", "cancel"):
         assert executed(verb, "last") == (2, "", said), verb
+
+
+VERBS = ("status", "logs", "report", "resume", "cancel")
+
+
+def test_a_plan_submitted_under_another_name_keeps_its_own(
+    weigh: Weigh, submitted: Callable[..., None]
+) -> None:
+    submitted("true\n", "--name", "renamed")
+    for verb, name in product(VERBS, ("pp", "plan/pp", "renamed", "last")):
+        code, out, err = weigh(verb, name)
+        assert (code, err) == (0, ""), (verb, name)
+        assert "renamed" in out or verb in {"logs", "cancel"}, (verb, name)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from called_weigh import called_here, work_alone_in
-from planning import HUNDRED, Keep, Weigh, a_run, keep_run
+from planning import HUNDRED, Weigh
 
 
 @pytest.fixture
@@ -17,13 +17,3 @@ def weigh(
     (tmp_path / "tasks.txt").write_text(HUNDRED)
 
     return called_here(capsys)
-
-
-@pytest.fixture
-def keep(tmp_path: Path) -> Keep:
-    """Keep a record of a command that held so much on each of its GPUs."""
-
-    def keep_it(command: str, *held: int, busy: float | None = None) -> None:
-        keep_run(tmp_path, a_run(command, *held, busy=busy))
-
-    return keep_it

@@ -13,7 +13,6 @@ from weigh.store import identity, shards
 from weigh.units import GIB, MIB
 
 Weigh = Callable[..., tuple[int, str, str]]
-Keep = Callable[..., None]
 
 HUNDRED = "".join(f"python ppo.py --seed {seed}\n" for seed in range(1, 101))
 

@@ -6,19 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sessions import check_session
 
-from weigh.model.plan import (
-    PlannedQueue,
-    TaskKind,
-    TaskNeed,
-)
-from weigh.planning.queue_order import (
-    QueuedWork,
-    queued_work,
-    size_of_round,
-    units_of,
-)
+from weigh.model.plan import PlannedQueue, TaskKind, TaskNeed
+from weigh.planning.queue_order import QueuedWork, queued_work, size_of_round, units_of
 
-MIN = 60.0
 SECONDS = st.floats(1, 1e5)
 
 

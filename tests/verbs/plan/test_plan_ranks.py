@@ -12,9 +12,7 @@ from transcript import named_rows
 from weigh.flow.plan.plan import no_library
 from weigh.model.job import JobRequest
 from weigh.model.plan import Plan
-from weigh.model.record import (
-    Record,
-)
+from weigh.model.record import Record
 from weigh.planning.launchers import launch_of
 from weigh.planning.make_plan import plan_for_target
 from weigh.planning.needs import needs_of_tasks

@@ -3,19 +3,18 @@
 import os
 import shutil
 from pathlib import Path
-from shlex import quote
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from following import Weigh
-from transcript import named_rows
+from transcript import check_answers
 from written_programs import write_program
 
 from weigh.flow.submit.checks import imports_torch
 from weigh.model.job import JobRequest
+from weigh.schedulers.job_script import image_as_run
 
-ROWS = named_rows(Path(__file__).with_name("environments.texts"))
 # as much of it as a job script uses
 APPTAINER = """\
 [ "$1" = exec ] && shift
@@ -215,21 +214,6 @@ def test_a_node_without_pyxis_is_reported(real: Weigh) -> None:
     assert "no srun with --container-image (Pyxis)" in words_of(real, job)
 
 
-@pytest.mark.parametrize(("typed", "enroot", "apptainer"), ROWS["images"])
-def test_an_image_of_a_registry_is_written_as_its_program_reads_it(
-    here: Weigh, typed: str, enroot: str, apptainer: str
-) -> None:
-    words = ("--on", "slurm", "--setup", f"container:docker://{typed}", "--dry-run")
-    plan = here.plan("true")
-
-    by_apptainer = here("submit", plan, *words)[1]
-    (here.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
-    by_pyxis = here("submit", plan, *words)[1]
-
-    assert f" {quote('docker://' + apptainer)} >" in by_apptainer
-    assert f" {quote(enroot)} >" in by_pyxis
-
-
 def test_without_steps_apptainer_runs_the_container(here: Weigh, image: Path) -> None:
     (here.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
     words = ("--on", "local", "--setup", f"container:{image}", "--dry-run")
@@ -267,10 +251,7 @@ def test_only_training_needs_the_gpu_that_was_requested(
     assert ends(trains)[1] == {"COMPLETED": 1}
 
 
-@pytest.mark.parametrize(("line", "uses"), ROWS["torch"])
-def test_torch_is_found_in_the_files_that_a_task_runs(
-    tmp_path: Path, line: str, uses: str
-) -> None:
+def test_images_and_imports_are_read_as_reviewed(tmp_path: Path) -> None:
     for name, text in {
         "train.py": "import json\nfrom torch import nn\n",
         "net/model.py": "import numpy as np; import torch\n",
@@ -279,7 +260,20 @@ def test_torch_is_found_in_the_files_that_a_task_runs(
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    plan: Any = SimpleNamespace(kinds=[SimpleNamespace(example=line)])
-    found = [imports_torch(plan, str(tmp_path), JobRequest(gpus=n)) for n in (0, 1)]
-    # looked for only where a GPU is requested
-    assert found == [False, uses == "yes"]
+
+    def images(typed: str) -> str:
+        image = f"docker://{typed}"
+        return " ".join(image_as_run(image, is_pyxis=one) for one in (True, False))
+
+    def needs_torch(line: str) -> str:
+        plan: Any = SimpleNamespace(kinds=[SimpleNamespace(example=line)])
+        # looked for only where a GPU is requested
+        assert not imports_torch(plan, str(tmp_path), JobRequest(gpus=0))
+        found = imports_torch(plan, str(tmp_path), JobRequest(gpus=1))
+        return "yes" if found else "no"
+
+    asked = {
+        "image as Pyxis and Apptainer run it": images,
+        "torch is imported by": needs_torch,
+    }
+    check_answers(Path(__file__).with_name("environments.texts"), asked)

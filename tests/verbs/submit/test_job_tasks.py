@@ -12,17 +12,11 @@ from transcript import named_texts
 
 from weigh.errors import NO_TIME_LEFT
 from weigh.flow.follow.task_history import history_of
-from weigh.flow.follow.tasks import (
-    judge_by_log,
-    read_tasks,
-)
+from weigh.flow.follow.tasks import judge_by_log, read_tasks
 from weigh.joblog import HEADER
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import ElementState, SubmittedJob
-from weigh.model.plan import (
-    Plan,
-    PlannedElement,
-)
+from weigh.model.plan import Plan, PlannedElement
 from weigh.model.record import Record, RecordedJob, ReportedProgress, State
 from weigh.runner import events
 from weigh.runner.shared_queue import OwnClaims, QueueOwner

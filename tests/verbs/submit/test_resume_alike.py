@@ -13,10 +13,7 @@ from weigh.flow.here import here_of
 from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
 from weigh.model.plan import Plan, PlannedElement
 from weigh.model.record import State
-from weigh.planning.resume_policy import (
-    Chosen,
-    ResumeOptions,
-)
+from weigh.planning.resume_policy import Chosen, ResumeOptions
 from weigh.schedulers.reachable import JobSnapshot
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine

@@ -17,7 +17,6 @@ from written_programs import write_program
 from weigh.schedulers.kind import known_answer
 
 COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol")
-JOBLOG = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
 HERE = Path(__file__).parent
 
 
@@ -173,38 +172,6 @@ def test_what_queue_accounting_and_logs_show_is_how_the_job_stands(
         faked.write(f"plan/p/log/7_{element}.out {words}")
 
     assert here.status("7")["tasks"] == Counter(states.split())
-
-
-SRUN = "srun: error: cn1: task 0: Out Of Memory\n"
-
-
-@pytest.mark.parametrize(
-    ("outputs", "tasks"),
-    [
-        ({"1.out": SRUN, "2.out": "fine\n"}, {"OUT_OF_MEMORY": 1, "COMPLETED": 1}),
-        ({"1.out": SRUN, "1.2.out": "fine\n"}, {"COMPLETED": 2}),  # a later attempt
-        ({"1.out": "fine\n"}, {"OUT_OF_MEMORY": 2}),  # nobody knows which
-    ],
-)
-def test_a_step_that_ran_out_of_memory_is_that_of_the_task_whose_output_shows_it(
-    here: Weigh, faked: FakedSlurm, outputs: dict[str, str], tasks: dict[str, int]
-) -> None:
-    faked.command("sbatch", "echo 9")
-    job = here.submit(here.plan("true", "true", name="two", together=2))
-    faked.command("squeue", "echo '9|N/A|COMPLETED|1|node1|None'")
-    faked.command(
-        "sacct",
-        "echo '9|COMPLETED|0:0|0:125|1|2|node1|None'\n"
-        "echo '9.0|OUT_OF_MEMORY|0:125||1|2|node1|'",
-    )
-    log = here.folder / "plan/two/log"
-    rows = "".join(f"{n}\t:\t1.0\t1.0\t0\t0\t0\t0\ttrue\n" for n in (1, 2))
-    (log / "tasks_0.joblog").write_text(JOBLOG + rows)
-    (log / "tasks_0.out").mkdir()
-    for name, text in outputs.items():
-        (log / "tasks_0.out" / name).write_text(text)
-
-    assert here.status(job)["tasks"] == tasks
 
 
 def test_a_job_that_was_submitted_elsewhere_is_refused_with_its_folder(

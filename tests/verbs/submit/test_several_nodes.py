@@ -42,7 +42,7 @@ def test_each_node_runs_the_task_and_knows_where_to_meet(weigh: Weigh) -> None:
 
 def test_the_nodes_of_a_command_are_in_one_record_of_it(weigh: Weigh) -> None:
     job = weigh.submit("--nodes", "2", "--memory", "100M", "--", "sleep", "0.3")
-    weigh.finish(job)
+    weigh.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
 
     _, out, _ = weigh("records", "--json")
     found = [one["id"] for one in json.loads(out)["records"]]
@@ -108,7 +108,8 @@ def test_what_was_measured_on_ranks_is_planned_and_submitted_as_ranks(
     own = ("srun", "-n4", sys.executable, "hold.py")
     first = ("--memory", "400M", "--cpus", "2", "--time", "5m")
     job = weigh.submit("--nodes", "2", *first, "--", *own)
-    assert weigh.finish(job) == {"COMPLETED": 1}
+    # the record is written after the task counts as done
+    weigh.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
 
     (weigh.folder / "p.txt").write_text(f"{shlex.join(own)}\n")
     code, out, err = weigh("plan", "p.txt")

@@ -9,11 +9,7 @@ from run_captured import run_captured
 from transcript import check_texts
 
 from weigh.model.job import JobRequest, SubmittedJob
-from weigh.render.submit_lines import (
-    SubmitAnswer,
-    command_lines,
-    submitted_lines,
-)
+from weigh.render.submit_lines import SubmitAnswer, command_lines, submitted_lines
 from weigh.units import DAY, HOUR
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
