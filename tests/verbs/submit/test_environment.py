@@ -121,6 +121,7 @@ def test_an_environment_of_conda_that_is_not_here_is_noted(
             ("here", "conda:rl"),
             ("missing", "conda:nope"),
             ("no such path", "conda:envs/nope"),
+            ("a path below home", "conda:~/conda/envs/rl"),
             ("of a module", "module:anaconda", "--setup", "conda:nope"),
         )
     }

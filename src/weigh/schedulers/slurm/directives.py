@@ -61,6 +61,14 @@ def directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
     return tuple(one for one in script.lines[: end - 1] if one.text.startswith(PREFIX))
 
 
+LOG_PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
+
+
+def log_path_with(pattern: str, known: Mapping[str, str | None]) -> str:
+    """Return a log's path with what is *known* by letter; the other patterns stay."""
+    return LOG_PATTERN.sub(lambda one: known.get(one[2]) or one[0], pattern)
+
+
 def read_options(
     script: ScriptText, variables: Mapping[str, str] | None = None
 ) -> ReadOptions:

@@ -34,10 +34,12 @@ from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.directives import (
     LISTS,
+    LOG_PATTERN,
     MEMORY_OPTIONS,
     PREFIX,
     TYPED_COUNT,
     array_elements,
+    log_path_with,
     read_options,
     requested_by,
     variables_replacing,
@@ -203,7 +205,6 @@ def _literal(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 # ---- logs and folders
-_PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
@@ -242,13 +243,13 @@ def _log_folder(
     lint_case: LintCase, option: ScriptOption, folder: str
 ) -> Iterator[LintFinding]:
     known = {"u": lint_case.facts.user, "x": lint_case.value("job-name")}
-    letters = [letter for _, letter in _PATTERN.findall(folder)]
+    letters = [letter for _, letter in LOG_PATTERN.findall(folder)]
     # each job would need a directory of its own, which nobody has created
     if {*letters} & {*"AaJjNnst"}:
         effect = "Slurm does not create the log's directory: the job fails without it"
         yield problem(option, "log-directory", effect, "% only in the file's name")
         return
-    filled = _PATTERN.sub(lambda one: known.get(one[2]) or one[0], folder)
+    filled = log_path_with(folder, known)
     then = "the job fails without a log"
     yield from missing_folder(
         lint_case, option, filled, rule="log-directory", then=then
@@ -258,7 +259,7 @@ def _log_folder(
 def _log_pattern_findings(
     lint_case: LintCase, option: ScriptOption
 ) -> Iterator[LintFinding]:
-    letters = [letter for _, letter in _PATTERN.findall(option.value)]
+    letters = [letter for _, letter in LOG_PATTERN.findall(option.value)]
     is_array = lint_case.option("array") is not None
     for letter in letters:
         if letter not in "%AaJjNnstuxbw":

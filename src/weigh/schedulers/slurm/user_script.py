@@ -24,8 +24,10 @@ from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.directives import (
+    LOG_PATTERN,
     PREFIX,
     elements_of,
+    log_path_with,
 )
 from weigh.schedulers.slurm.lint import LINT
 from weigh.schedulers.slurm.script import job_lines, parse_scontrol_job
@@ -37,7 +39,6 @@ from weigh.schedulers.words import (
 )
 
 _NAME = re.compile(r"(\d{1,10})(?:_\[?([\d,:-]+)(?:%\d+)?\]?)?")
-_PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 # the first node and task of a job write its log
 _LOG_VALUES: dict[str, str | None] = {"n": "0", "t": "0", "%": "%"}
 _JOB_NAME = re.compile(
@@ -61,12 +62,6 @@ _CANNOT = {
     "usage": "sbatch --help shows its options",
     "version": "sbatch --version shows its version",
 }
-
-
-def _log_path_before_submission(pattern: str, name: str, facts: ScriptFacts) -> str:
-    """Fill in the patterns that are known before the submission."""
-    known = {"x": name, "u": facts.user}
-    return _PATTERN.sub(lambda one: known.get(one[2]) or one[0], pattern)
 
 
 def _of_controller(lines: Sequence[str]) -> KnownJob:
@@ -148,20 +143,16 @@ class SlurmUserScripts(SchedulerUserScripts):
         default = "slurm-%A_%a.out" if indices else "slurm-%j.out"
         output = case.value("output") or default
         error = case.value("error")
-        comment = case.option("comment")
+        known = {"x": name, "u": facts.user}  # before the submission
         throttle = elements.throttle if elements else None
         return DescribedScript(
             name=name,
             cwd=cwd,
             indices=indices,
             throttle=throttle,
-            output=posixpath.join(
-                cwd, _log_path_before_submission(output, name, facts)
-            ),
-            error=posixpath.join(cwd, _log_path_before_submission(error, name, facts))
-            if error
-            else "",
-            comment=comment.value if comment else "",
+            output=posixpath.join(cwd, log_path_with(output, known)),
+            error=posixpath.join(cwd, log_path_with(error, known)) if error else "",
+            comment=case.value("comment"),
             request=case.requested.as_job_request(throttle),
             misread=LINT.misread(flags),
             refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
@@ -314,7 +305,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         """Ask by what lists the job id of each element, if logs have it."""
         own = submitted_job.own or OwnScript()
         # each element has a job id of its own, in %j only
-        needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
+        needed = any(found[1] in "jJ" for found in LOG_PATTERN.findall(own.output))
         if not own.indices or not needed:
             return known_answer({})
         argv = (*_SACCT, "-j", submitted_job.id, "-o", "JobID,JobIDRaw,NodeList")
@@ -356,7 +347,7 @@ def _log_values(
 
 def _filled_log_name(pattern: str, known: Mapping[str, str | None]) -> str | None:
     """Fill in the pattern of a log's name; None if a value is not known."""
-    letters = {found[2] for found in _PATTERN.finditer(pattern)}
+    letters = {found[2] for found in LOG_PATTERN.finditer(pattern)}
     if any(known.get(letter) is None for letter in letters):
         return None
 
@@ -365,7 +356,7 @@ def _filled_log_name(pattern: str, known: Mapping[str, str | None]) -> str | Non
         # %4a pads with zeros, up to 10 digits
         return value.zfill(min(int(one[1] or 0), 10)) if value.isdecimal() else value
 
-    return _PATTERN.sub(filled, pattern)
+    return LOG_PATTERN.sub(filled, pattern)
 
 
 USER_SCRIPTS = SlurmUserScripts()
