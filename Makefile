@@ -18,7 +18,7 @@ NOT_IMPORTED := mypyc?|typeshed|setuptools|pkg_resources|prompt_toolkit|wcwidth|
 NOT_IMPORTED := /($(NOT_IMPORTED)|lexers|styles|pymdownx|f2py|tests?|testing)/
 COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(NOT_IMPORTED)' src $(VENV)/lib >/dev/null || :
 
-.PHONY: help demo examples test packages tests compiled format types style test-quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
+.PHONY: help demo examples test packages tests compiled format types style test-quick quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -104,7 +104,9 @@ QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_doc
   --ignore=tests/unit/estimate/test_scan_command.py --ignore=tests/unit/measure/test_jvm.py \
   --ignore=tests/laws/fuzz/test_shell_against_bash.py \
   --ignore=tests/unit/measure/gpu --ignore=tests/unit/measure/region -m "not slurm and not gridengine"
-test-quick: style
+test-quick: format
+	@$(MAKE) --no-print-directory -j 2 types quick
+quick: $(VENV)/.dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 \
 	  $(QUICK) $(PYTEST)
 

@@ -106,15 +106,16 @@ WAIT_FOR_AGENTS = """
 import glob, os, time
 def sent_by_agents():
     sent, job = {}, f"SLURM_JOB_ID={os.environ['SLURM_JOB_ID']}".encode()
+    def read(process, name):
+        with open(f"{process}/{name}", "rb") as file:
+            return file.read()
     for process in glob.glob("/proc/[0-9]*"):
-        try:
-            words = open(f"{process}/cmdline", "rb").read().split(b"\\0")
-            known = open(f"{process}/environ", "rb").read().split(b"\\0")
-            written = open(f"{process}/io", "rb").read().split()[3]
+        try:  # its words first: of most processes nothing else has to be read
+            if b"\\0weigh.measure.node_agent\\0" in read(process, "cmdline"):
+                if job in read(process, "environ").split(b"\\0"):
+                    sent[process] = int(read(process, "io").split()[3])
         except OSError:
-            continue
-        if words[2:4] == [b"-m", b"weigh.measure.node_agent"] and job in known:
-            sent[process] = int(written)
+            pass
     return sent
 def wait_for_agents():
     nodes, end = int(os.environ["SLURM_JOB_NUM_NODES"]), time.monotonic() + 60
@@ -122,5 +123,5 @@ def wait_for_agents():
     def have_sent():
         return sum(n > before.get(who, 0) + 200 for who, n in sent_by_agents().items())
     while have_sent() < nodes and time.monotonic() < end:
-        time.sleep(0.05)
+        time.sleep(0.2)
 """
