@@ -5,33 +5,29 @@ with old listings, and "exists already" to a link that has just been made. At an
 another run may come first, and any run may be killed.
 """
 
-import errno
 import os
 import random
-import shutil
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 
 import msgspec
 import pytest
 from pulling_runs import PretendedRun
-from written_programs import room_for
+from sessions import check_session
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import StoreError
 from weigh.flow.exec import pull
 from weigh.flow.here import Here
-from weigh.runner.events import TaskLeft, read_left
 from weigh.runner.shared_queue import (
     OwnClaims,
     PulledTasks,
-    QueueClaims,
     QueueFiles,
     QueueOwner,
     SharedQueue,
-    UntakenTasks,
 )
 from weigh.runner.slots import RunSlot
 from weigh.store.identity import MachineIdentity, ProcessIdentity
@@ -292,212 +288,10 @@ def _owner(folder: object, name: str, run: str = "r") -> QueueOwner:
     )
 
 
-def _claims(folder: Path, name: str, files: QueueFiles | None = None) -> OwnClaims:
-    claims = OwnClaims(str(folder), _owner(folder, name), files)
-    claims.enter()
-    return claims
-
-
-def _owners(folder: Path) -> dict[int, list[str | None]]:
-    claims = QueueClaims(str(folder))
-    claims.look()
-    return {
-        unit: [None if one is None else one.name for one in owners]
-        for unit, owners in claims.claimants()
-    }
-
-
-class Refusing(QueueFiles):
-    """A disk that refuses links."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def link(self, source: str, target: str) -> None:
-        raise OSError(self.number, os.strerror(self.number), source, None, target)
-
-
-class Forgetful(QueueFiles):
-    """A disk that loses the answer to each link."""
-
-    def link(self, source: str, target: str) -> None:
-        super().link(source, target)
-        raise FileExistsError(target)
-
-
-def test_one_of_two_runs_gets_a_claim_and_many_claims_need_no_more_inodes(
-    tmp_path: Path,
-) -> None:
-    first, second = (_claims(tmp_path, name) for name in ("tasks_0", "tasks_1"))
-    assert [first.take(unit) for unit in range(50)] == [True] * 50
-    assert [second.take(unit) for unit in range(60)] == [False] * 50 + [True] * 10
-    assert len({path.stat().st_ino for path in tmp_path.iterdir()}) == 2
-
-
-def test_a_claim_whose_answer_was_lost_is_ours(tmp_path: Path) -> None:
-    ours = _claims(tmp_path, "tasks_0", Forgetful())
-    assert ours.take(7)
-    assert not _claims(tmp_path, "tasks_1", Forgetful()).take(7)
-
-
-@pytest.mark.parametrize(
-    "number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK]
-)
-def test_without_hard_links_a_claim_is_a_file_of_its_own(
-    tmp_path: Path, number: int
-) -> None:
-    first = _claims(tmp_path, "tasks_0", Refusing(number))
-    second = _claims(tmp_path, "tasks_1", Refusing(number))
-    assert [first.take(3), second.take(3), second.take(4)] == [True, False, True]
-    assert _owners(tmp_path) == {3: ["w.tasks_0.0"], 4: ["w.tasks_1.0"]}
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ESTALE])
-def test_another_error_of_the_disk_is_reported(tmp_path: Path, number: int) -> None:
-    claims = _claims(tmp_path, "tasks_0", Refusing(number))
-    with pytest.raises(StoreError, match="cannot claim a task"):
-        claims.take(0)
-
-
-def test_a_full_disk_leaves_no_part_of_an_owner(tmp_path: Path) -> None:
-    no_space = pytest.raises(StoreError, match=r"tasks_0\.0: No space left")
-    with no_space, room_for(20):
-        _claims(tmp_path, "tasks_0")
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_copy_of_a_queue_in_use_is_refused(tmp_path: Path) -> None:
-    queue, copy, moved = (tmp_path / name for name in ("queue", "copy", "moved"))
-    queue.mkdir()
-    _claims(queue, "tasks_0").take(0)
-    shutil.copytree(queue, copy)
-    with pytest.raises(UsageError, match="is a copy of"):
-        _claims(copy, "tasks_1")
-    queue.rename(moved)
-    assert not _claims(moved, "tasks_1").take(0)
-
-
-def test_a_claim_that_was_copied_as_a_file_still_names_its_owner(
-    tmp_path: Path,
-) -> None:
-    queue, copy = tmp_path / "queue", tmp_path / "copy"
-    queue.mkdir()
-    _claims(queue, "tasks_0").take(5)
-    shutil.copytree(queue, copy)
-    shutil.rmtree(queue)
-    assert _owners(copy) == {5: ["w.tasks_0.0"]}
-
-
-class WorkOfGoneRuns(PulledTasks):
-    """A queue that only runs have pulled from that are gone."""
-
-    def gone_runs(self, owners: Collection[QueueOwner]) -> Collection[str]:
-        return [one.name for one in owners]
-
-
-def _after_another(
-    folder: Path,
-    work: PulledTasks,
-    left: dict[int, TaskLeft],
-    *,
-    time_left: float | None = None,
-) -> SharedQueue:
-    """Return an element's queue whose only neighbour has gone and left *left*."""
-    run = PretendedRun(1)
-    run.left, run.limit = left, time_left
-    return SharedQueue(_claims(folder, "tasks_1"), work, run)
-
-
-@pytest.mark.parametrize(("left", "taken"), [(40.0, None), (100.0, 1), (None, 1)])
-def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
-    tmp_path: Path, left: float | None, taken: int | None
-) -> None:
-    _claims(tmp_path, "tasks_0").take(0)
-    work = WorkOfGoneRuns([(1,)], 2)
-    queue = _after_another(tmp_path, work, {1: TaskLeft(30.0)}, time_left=left)
-
-    found = queue.take_where(0, lambda _seq: RunSlot(1))
-
-    assert (None if found is None else found[0].seq) == taken
-
-
-@pytest.mark.parametrize(
-    ("left", "taken"),
-    [
-        (TaskLeft(short=True), [(2, False), (1, True)]),  # it gets all there is
-        (TaskLeft(short=True, alone=True), [(2, False)]),  # more than all there is
-    ],
-)
-def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
-    tmp_path: Path, left: TaskLeft, taken: list[tuple[int, bool]]
-) -> None:
-    gone = _claims(tmp_path, "tasks_0")
-    assert gone.take(0)
-    assert gone.take(1)
-    queue = _after_another(tmp_path, WorkOfGoneRuns([(1,), (2,)], 2), {1: left})
-    found: list[tuple[int, bool]] = []
-    while not queue.is_empty():
-        turn = queue.take_where(0, lambda _seq: RunSlot(1))
-        found += [] if turn is None else [(turn[0].seq, turn[0].alone)]
-    assert found == taken
-
-
-def test_a_lost_task_that_has_no_time_leaves_those_behind_it_to_start(
-    tmp_path: Path,
-) -> None:
-    gone = _claims(tmp_path, "tasks_0")
-    assert gone.take(0)
-    assert gone.take(1)
-
-    class LongAndShort(WorkOfGoneRuns):
-        def kind_of(self, task_number: int) -> int:
-            return task_number
-
-        def time_to_start(self, task_number: int) -> float:
-            return {1: 100.0, 2: 10.0}[task_number]
-
-    work = LongAndShort([(1,), (2,)], 2)
-    queue = _after_another(tmp_path, work, {}, time_left=50.0)
-    found: list[int] = []
-    while not queue.is_empty():
-        turn = queue.take_where(0, lambda _seq: RunSlot(1))
-        found += [] if turn is None else [turn[0].seq]
-
-    assert found == [2]
-    assert queue.untaken == UntakenTasks(1, 100.0, 50.0, later=False)
-
-
-def test_it_is_known_why_tasks_did_not_end() -> None:
-    end = (
-        b'{"event":"ended","seq":%d,"attempt":1,"time":1.0,"state":"%s","exit_code":1,'
-        b'"signal":15,"record":"r","wall_time":%d}\n'
-    )
-    start = (
-        b'{"event":"started","seq":%d,"attempt":3,"run":"r","time":1.0,"slot":1,'
-        b'"pid":1,"start_time":1,"task":"t","alone":true}\n'
-    )
-    lines = [
-        end % (1, b"INTERRUPTED", 30),
-        end % (1, b"INTERRUPTED", 20),
-        end % (2, b"COMPLETED", 50),
-        b'{"event":"ended","seq":3,"state":"INTERRUPTED"',
-        end % (4, b"OUT_OF_MEMORY", 7),
-        end % (4, b"INTERRUPTED", 3),
-        start % 5,
-        end % (5, b"OUT_OF_MEMORY", 7),
-        start % 6,
-        end % (6, b"INTERRUPTED", 3),
-        (start % 6).replace(b',"alone":true', b""),
-        end % (6, b"OUT_OF_MEMORY", 7),
-    ]
-
-    assert read_left(lines) == {
-        1: TaskLeft(30.0),
-        4: TaskLeft(3.0, short=True),
-        5: TaskLeft(short=True, alone=True),
-        6: TaskLeft(3.0, short=True),  # alone the first time, not when memory ran out
-    }
+def test_worked_examples_of_claims(tmp_path: Path) -> None:
+    names = {"folder": lambda: Path(mkdtemp(dir=tmp_path)), "an_owner": _owner}
+    path = Path(__file__).with_name("shared_queue.session")
+    check_session(path, names | {"StoreError": StoreError})
 
 
 @pytest.mark.parametrize(("silent_for", "gone"), [(5.0, set()), (90.0, {"w.1"})])
