@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from some_jobs import BEGAN, JOB, SomeJob, Task, record_of, write_job
+from sessions import check_session
+from some_jobs import JOB, SomeJob, Task, write_job
 from transcript import check_texts
 
 from weigh.flow.here import here_of
 from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
-from weigh.model.report import ReportNote, ReportRow
-from weigh.review.advice import AdviceSubject
-from weigh.review.elements import resource_measures, single_run_element
-from weigh.review.notes import failure_notes, gpu_notes, report_notes
-from weigh.review.runs import ElementRequest, runs_of_records
-from weigh.units import GIB, HOUR, parse_size, record_time_text
+from weigh.model.report import ReportNote
+from weigh.units import GIB, HOUR, parse_size
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
 ON_GPU = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
@@ -91,66 +88,6 @@ def test_the_advice_to_pack_names_the_task_file_that_is_still_there(
     assert {note.flag for note in there} == {"weigh plan tasks.txt --replace"}
 
 
-@pytest.mark.parametrize(
-    ("starts", "full"),
-    # all at once; two and one after them; one after the other, by rounded times
-    [((0.0, 0.0, 0.0), None), ((0.0, 0.0, 9.0), 25), ((0.0, 4.999), 12)],
-)
-def test_runs_outside_a_job_share_a_gpu_by_what_all_of_them_hold(
-    starts: tuple[float, ...], full: int | None
-) -> None:
-    began = [
-        replace(
-            record_of(Task(wall_time=5.0, gpu_memory=4 * GIB, busy=0.0), number),
-            started=record_time_text(BEGAN + start),
-        )
-        for number, start in enumerate(starts)
-    ]
-    runs = runs_of_records(began)
-    requested = ElementRequest(gpu_memory=32 * GIB)
-    elements = [single_run_element(run, requested) for run in runs]
-    measures = {str(one.name): one for one in resource_measures(elements, requested)}
-    subject = AdviceSubject(elements=elements, requested=requested, measures=measures)
-
-    words = [note.words for note in gpu_notes(subject)]
-
-    advice = "several tasks per GPU would do more"
-    assert words == [f"busy 0 % of the time and {full} % full: {advice}"] * bool(full)
-
-
-@pytest.mark.parametrize(
-    ("task", "rule"),
-    [
-        (FULL, "usage + 20 %"),
-        (
-            Task(state="OUT_OF_MEMORY"),
-            "twice the memory that was exceeded, else usage + 20 %",
-        ),
-    ],
-)
-def test_the_rule_of_a_request_is_that_of_how_its_run_ended(
-    task: Task, rule: str
-) -> None:
-    (run,) = runs_of_records([record_of(task)])
-    requested = ElementRequest()
-    elements = [single_run_element(run, requested)]
-    subject = AdviceSubject(elements=elements, requested=requested, measures={})
-    notes = {note.about: note.words for note in report_notes(subject, [run.row])}
-    assert notes["request"] == rule
-
-
-@pytest.mark.parametrize(
-    ("name", "noted"), [("local", []), ("slurm", []), ("lsf", [("scheduler", 50)])]
-)
-def test_whose_flags_are_shown_is_noted_of_an_unknown_scheduler(
-    name: str, noted: list[tuple[str, int]]
-) -> None:
-    requested = ElementRequest(scheduler=name, cpus=1, gpus=1)
-    subject = AdviceSubject(elements=(), requested=requested, measures={})
-    notes = report_notes(subject, ())  # none on GPUs without measured runs
-    assert [(note.about, note.weight) for note in notes] == noted
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_strongest_note_comes_first(root: str, order: int) -> None:
     small = Task(memory=2 * GIB, cpus=1.0)
@@ -162,33 +99,5 @@ def test_the_strongest_note_comes_first(root: str, order: int) -> None:
     assert "killed for memory" in notes[0].words
 
 
-@pytest.mark.parametrize("unit", ["task", "element"])
-def test_failures_name_what_a_row_is(unit: str) -> None:
-    alike = [
-        ReportRow(task=n, element=n, state="FAILED", error="no disk") for n in (3, 4)
-    ]
-    waiting = ReportRow(task=5, element=5, state="PENDING")
-    words = [note.words for note in failure_notes([*alike, waiting], unit)]
-
-    assert words[0] == f"2 {unit}s alike, the first is {unit} 3: no disk"
-    assert words[1].startswith(f"1 {unit} has not ended")
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        (ReportRow(task=3, state="FAILED", signal=9), "killed by signal 9"),
-        (ReportRow(task=3, state="FAILED", signal=9, error="x"), "signal 9, after: x"),
-        (ReportRow(task=3, state="FAILED", signal=9, reason="why"), "why"),
-        (ReportRow(task=3, state="STUCK", error="epoch 3"), "stuck, after: epoch 3"),
-        (ReportRow(task=3, state="STUCK"), "stuck"),
-        (ReportRow(task=3, state="DIVERGED", error="nan"), "diverged, after: nan"),
-        (ReportRow(task=3, state="NODE_FAIL"), "node fail"),
-    ],
-)
-def test_a_failure_is_named_by_its_cause_and_what_was_printed_before(
-    row: ReportRow, words: str
-) -> None:
-    (note,) = failure_notes([row])
-
-    assert note.words == f"task 3: {words}"
+def test_worked_examples_of_notes() -> None:
+    check_session(Path(__file__).with_name("notes.session"), {})
