@@ -9,23 +9,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from processes import WEIGH
 from run_captured import run_captured
+from sessions import check_session
 from transcript import check_answers
 
-from weigh.errors import StoreError
-from weigh.store.location import locate_store, make_folder, note_on_store
-from weigh.store.shards import store_shards
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """Return a home folder, at which the search ends whatever lies above it."""
-    home = tmp_path / "home" / "ann"
-    home.mkdir(parents=True)
-    return home
-
-
-def in_home(home: Path, **variables: str) -> dict[str, str]:
-    return {"HOME": str(home), **variables}
+from weigh.store.location import locate_store
 
 
 def folder(*parts: str | Path) -> Path:
@@ -45,88 +32,31 @@ def test_the_nearest_store_of_the_project_is_used(tmp_path: Path) -> None:
             folder(root, "home/ann")
             if mark:
                 Path(root, mark).write_text("gitdir: elsewhere")
-            store = locate_store(str(below), in_home(Path(root, "home/ann")))
+            store = locate_store(str(below), {"HOME": f"{root}/home/ann"})
             return os.path.relpath(store, root)
 
     question = "stores, what ends a search, the current folder"
     check_answers(Path(__file__).with_name("locations.texts"), {question: used})
 
 
-def test_a_store_in_the_folder_for_temporary_files_is_not_used(
-    home: Path, tmp_path: Path
-) -> None:
-    folder(tmp_path, "scratch", ".weigh")
-    here = folder(tmp_path, "scratch", "job")
-    for variable in ("TMPDIR", "TEMP", "TMP"):
-        environ = in_home(home, **{variable: str(tmp_path / "scratch")})
-        assert locate_store(str(here), environ) == str(here / ".weigh")
-
-
-def test_a_home_that_is_a_link_is_known_by_its_real_name(
-    home: Path, tmp_path: Path
-) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(home)
-    folder(home.parent, ".weigh")
-    here = folder(home, "project")
-    assert locate_store(str(here), in_home(link)) == str(here / ".weigh")
-
-
-def test_a_store_above_the_current_folder_is_named(home: Path) -> None:
-    store = folder(home, "project", ".weigh")
-    below = folder(home, "project", "a")
-    note = note_on_store(str(below), in_home(home))
-    assert note is not None
-    assert str(store) in note
-    assert note_on_store(str(home / "project"), in_home(home)) is None
-    chosen = in_home(home, WEIGH_DIR=str(store))
-    assert note_on_store(str(below), chosen) is None
+def test_worked_examples_of_places(tmp_path: Path) -> None:
+    path = Path(__file__).with_name("location.session")
+    check_session(path, {"root": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
     "words", [("run", "--", "true"), ("exec", "tasks.txt"), ("records",)]
 )
 def test_a_verb_names_a_store_above_the_current_folder(
-    home: Path, words: Sequence[str]
+    tmp_path: Path, words: Sequence[str]
 ) -> None:
-    store = folder(home, "project", ".weigh")
-    below = folder(home, "project", "a")
+    store = folder(tmp_path, "project", ".weigh")
+    below = folder(tmp_path, "project", "a")
     (below / "tasks.txt").write_text("true\n")
-    environ = {**os.environ, "HOME": str(home)}
+    environ = {**os.environ, "HOME": str(tmp_path)}
     environ.pop("WEIGH_DIR", None)
     done = run_captured([*WEIGH, *words], cwd=below, env=environ, check=True)
     assert f"weigh: records are in {store} (above" in done.stderr
-
-
-def test_weigh_dir_overrides_and_is_relative_to_the_folder(tmp_path: Path) -> None:
-    (tmp_path / ".weigh").mkdir()
-    chosen = locate_store(str(tmp_path), {"WEIGH_DIR": "elsewhere/."})
-    assert chosen == str(tmp_path / "elsewhere")
-
-
-def test_a_file_in_the_way_is_no_store(home: Path) -> None:
-    (home / ".weigh").write_text("not a folder")
-    below = folder(home, "job")
-    assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
-
-
-def test_a_new_store_keeps_itself_out_of_git_and_a_folder_of_the_users_not(
-    tmp_path: Path,
-) -> None:
-    make_folder(str(tmp_path / ".weigh"), "records")
-    assert (tmp_path / ".weigh" / ".gitignore").read_text() == "*\n"
-    make_folder(str(tmp_path), "records")
-    assert not (tmp_path / ".gitignore").exists()
-
-
-def test_a_file_in_the_place_of_the_store_is_named_with_the_way_out(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / ".weigh").write_text("not a folder")
-    with pytest.raises(StoreError, match=r"\.weigh/records: .*WEIGH_DIR"):
-        make_folder(str(tmp_path / ".weigh"), "records")
-    with pytest.raises(StoreError, match="is a file"):
-        store_shards(str(tmp_path / ".weigh"))
 
 
 def all_of_a_plan(cwd: Path, **environ: str) -> dict[str, int]:
