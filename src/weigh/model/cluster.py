@@ -55,6 +55,8 @@ class NodeGpus(msgspec.Struct, frozen=True):
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``DRAINING`` takes no more jobs, ``RESERVED`` only those of some users.
 
+    ``FULL`` starts none now: its CPUs are allocated, or its load is too high.
+
     ``cpus_used`` and ``memory_used`` are allocated to jobs; on Grid Engine the memory
     is that in use. ``reason`` is the site's reason why it takes no jobs.
     """
@@ -68,6 +70,14 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes | None = None
     memory_used: Bytes | None = None
     gpus: tuple[NodeGpus, ...] = ()
+
+    @property
+    def cpus_free(self) -> int:
+        """Return the CPUs that a job could get now, if the node takes jobs."""
+        if self.state == "FULL":  # by its load, too
+            return 0
+        # where CPUs are shared, more can be used than there are
+        return max(0, (self.cpus or 0) - (self.cpus_used or 0))
 
     def gpu_count(self, gpu_type: str = "") -> int:
         """Return how many GPUs of a type the node has; without one, of all types."""

@@ -47,8 +47,7 @@ def _cluster_title(cluster: ClusterState) -> str:
 def _free_and_all_cpus(cluster: ClusterState) -> tuple[int, int]:
     """Return (free, total) CPUs; CPUs of nodes that take no jobs are not free."""
     up = [node for node in cluster.nodes if node.state not in _OUT_OF_USE]
-    # where CPUs are shared, more can be used than there are
-    free = sum(max(0, (node.cpus or 0) - (node.cpus_used or 0)) for node in up)
+    free = sum(node.cpus_free for node in up)
     return free, sum(node.cpus or 0 for node in cluster.nodes)
 
 

@@ -193,9 +193,10 @@ def test_idle_gpus_next_to_busy_cpus_are_blocked() -> None:
 def test_cpus_of_nodes_out_of_use_are_not_free() -> None:
     up = ClusterNode(name="a", state="IDLE", queues=("q",), cpus=8, cpus_used=2)
     down = ClusterNode(name="b", state="DOWN", queues=("q",), cpus=8, cpus_used=0)
-    (queue,) = count_queues([QueueLimits(name="q")], [up, down], [])
-    assert (queue.nodes, queue.nodes_down) == (2, 1)
-    assert (queue.cpus, queue.cpus_free) == (16, 6)
+    loaded = ClusterNode(name="c", state="FULL", queues=("q",), cpus=8, cpus_used=1)
+    (queue,) = count_queues([QueueLimits(name="q")], [up, down, loaded], [])
+    assert (queue.nodes, queue.nodes_down) == (3, 1)
+    assert (queue.cpus, queue.cpus_free) == (24, 6)
 
 
 def test_a_job_that_may_go_to_two_queues_waits_in_both() -> None:

@@ -190,6 +190,8 @@ def test_gpus_are_read_in_each_of_their_forms(
         (("0/4/16 d", "0/0/16 D"), 4, "DRAINING: disabled; disabled by the calendar"),
         (("0/0/16 d", "0/0/16"), 0, "IDLE"),
         (("0/16/16",), 16, "FULL"),
+        (("0/2/16 a", "0/0/16 d"), 2, "FULL"),  # a load threshold is exceeded
+        (("0/2/16 a", "0/0/16"), 2, "MIXED"),
         (("2/16",), 2, "MIXED"),  # as 6.2 writes it
     ],
 )

@@ -349,8 +349,7 @@ def _counted_queue(
         nodes=len(cluster_nodes),
         nodes_down=len(cluster_nodes) - len(up),
         cpus=sum(node.cpus or 0 for node in cluster_nodes),
-        # where CPUs are shared, more can be used than there are
-        cpus_free=sum(max(0, (n.cpus or 0) - (n.cpus_used or 0)) for n in up),
+        cpus_free=sum(node.cpus_free for node in up),
         gpus=count_gpus(cluster_nodes),
         running=elements["RUNNING"],
         waiting=elements["PENDING"],

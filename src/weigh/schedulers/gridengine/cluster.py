@@ -48,6 +48,8 @@ _TABLE_HEAD = ("HOSTNAME", "global", "-")
 # letters of the states of a queue instance, see sge_status(5)
 _UNREACHABLE, _DISABLED, _BROKEN = "u", "dDsSCo", "Ec"
 _SHUT = frozenset(_UNREACHABLE + _DISABLED + _BROKEN)
+# a load threshold is exceeded: no further job starts until the load is lower
+_LOADED = frozenset("a")
 _WORDS = {
     "u": "does not answer",
     "E": "a job could not be started (qstat -explain E)",
@@ -265,6 +267,8 @@ def _node_state_of_queues(
         return "DOWN", reason
     if all(_SHUT & set(each) for each in letters):
         return "DRAINING", reason
+    if all((_SHUT | _LOADED) & set(each) for each in letters):
+        return "FULL", None
     return None, None
 
 
