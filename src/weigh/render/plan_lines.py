@@ -12,7 +12,6 @@ from weigh.model.plan import (
     KindForecast,
     Plan,
     PlannedQueue,
-    PlanRequest,
     TargetGpu,
     TaskKind,
     TogetherRun,
@@ -22,8 +21,7 @@ from weigh.planning.queue_order import AT_ONCE, time_to_start
 from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import WIDTH, indented_json, printable_text
 from weigh.render.request_lines import folded_lines
-from weigh.render.submit_lines import with_ranks
-from weigh.render.words import requested_amounts_text
+from weigh.render.words import element_request_text
 from weigh.request import LEAST_TIME, RUNNER_MEMORY, round_time
 from weigh.units import (
     MIB,
@@ -244,7 +242,7 @@ def _element_lines(plan: Plan, tasks: str) -> Iterator[str]:
     """Write how many elements there are, what each runs, and what it requests."""
     each = " each" if len(plan.elements) > 1 else ""
     elements = count_with_noun(len(plan.elements), "array element")
-    text = f"{elements}, {tasks}{each}: {_plan_request_text(plan.request)}"
+    text = f"{elements}, {tasks}{each}: {element_request_text(plan.request)}"
     # a typed --memory grows by it, which is seen in small ones
     if 0 < (plan.request.memory or 0) < _SHOWN_RUNNERS * RUNNER_MEMORY:
         text += f" ({RUNNER_MEMORY // MIB} MiB for weigh)"
@@ -302,13 +300,6 @@ def _limiting_resource(plan: Plan) -> str | None:
     if plan.capacity.count is not None:
         counts["--per-gpu"] = plan.capacity.count
     return min(counts, key=lambda name: counts[name], default=None)
-
-
-def _plan_request_text(ask: PlanRequest) -> str:
-    amounts = requested_amounts_text(
-        gpus=ask.gpus, cpus=ask.cpus, memory=ask.memory, time_limit=ask.time_limit
-    )
-    return with_ranks(amounts, ask.nodes, ask.ntasks)
 
 
 def _plan_comparison_lines(

@@ -216,14 +216,8 @@ def _context_rows(record: Record) -> Iterator[ShownRow]:
     """Yield what the run was a part of, and what is in doubt of its figures."""
     if record.repeats:
         yield ShownRow("repeats", f"{len(record.repeats)} runs; the largest is shown")
-    asked = record.requested
-    if asked is not None:
-        words = render_words.requested_amounts_text(
-            gpus=asked.gpus,
-            cpus=asked.cpus,
-            memory=asked.memory,
-            time_limit=asked.time_limit,
-        )
+    if record.requested is not None:
+        words = render_words.requested_amounts_text(record.requested)
         yield ShownRow("requested", words)
     got = record.allocation
     if got is not None:

@@ -10,7 +10,7 @@ from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, SubmittedJob
 from weigh.render.printable import WIDTH, indented_json, printable_text, shortened_text
 from weigh.render.request_lines import named_lines
 from weigh.render.status_lines import NeededJob, next_command_lines
-from weigh.render.submit_lines import request_words
+from weigh.render.words import element_request_text
 from weigh.schedulers.words import format_ranges
 from weigh.units import count_with_noun
 
@@ -93,7 +93,7 @@ def resumed_lines(answer: ResumedJob) -> Iterator[str]:
         tasks = f"{what} {tasks} of {answer.job.name}{job}"
         text = f"{tasks}: {', '.join(one.reasons)}"
         yield from named_lines("", text, indent=2, name_width=0)
-        yield from named_lines("each", request_words(one.request))
+        yield from named_lines("each", element_request_text(one.request))
         yield from named_lines("not on", ", ".join(one.request.exclude))
     for title, text in _rows_of_resumption(answer):
         yield from named_lines(title, text)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import HealLimits, JobRequest, SubmittedJob
+from weigh.model.job import HealLimits, SubmittedJob
 from weigh.render.printable import indented_json, three_digit_text
 from weigh.render.request_lines import named_lines
-from weigh.render.words import requested_amounts_text
+from weigh.render.words import element_request_text
 from weigh.units import HOUR, Seconds, count_with_noun, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
@@ -92,7 +92,7 @@ def _rows_of_submission(
         yield "", f"and {len(more) - len(shown)} more, to job {more[-1].id}"
     # "each" of 8 tasks in one element would read as what a task has
     title = "request" if job.elements == 1 and not more else "each"
-    yield title, f"{request_words(job.request)}{_most_hours_text(answer, job)}"
+    yield title, f"{element_request_text(job.request)}{_most_hours_text(answer, job)}"
     if answer.healer is not None and job.heal is not None:
         yield "heals", f"job {answer.healer.id} follows: {heal_words(job.heal)}"
     if answer.then is not None:
@@ -205,28 +205,3 @@ def submission_json(answer: SubmitAnswer) -> str:
         "text": answer.text,
     }
     return indented_json(document)
-
-
-def request_words(wanted: JobRequest) -> str:
-    """Write the request of one element."""
-    # Grid Engine sites may limit address space in place of memory
-    by_address_space = wanted.memory is None and wanted.virtual_memory is not None
-    amounts = requested_amounts_text(
-        gpus=wanted.gpus,
-        cpus=wanted.cpus,
-        memory=wanted.virtual_memory if by_address_space else wanted.memory,
-        time_limit=wanted.time_limit,
-        gpu_type=wanted.gpu_type,
-    )
-    amounts += " (memory: address space)" if by_address_space else ""
-    return with_ranks(amounts, wanted.nodes, wanted.ntasks)
-
-
-def with_ranks(node_request: str, node_count: int, ntasks: int) -> str:
-    """Write the request of each node, with the nodes and ranks if several."""
-    if ntasks:
-        return (
-            f"{count_with_noun(ntasks, 'rank')} on "
-            f"{count_with_noun(node_count, 'node')} with {node_request}"
-        )
-    return f"{node_count} nodes with {node_request}" if node_count > 1 else node_request

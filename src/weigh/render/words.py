@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.progress import MemoryExtrapolation, MemoryGrowth
@@ -21,6 +21,10 @@ from weigh.units import (
     format_limit,
     format_size,
 )
+
+if TYPE_CHECKING:
+    from weigh.model.job import JobRequest
+    from weigh.model.plan import PlanRequest
 
 STATE_WORDS: dict[State, str] = {
     "COMPLETED": "completed",
@@ -130,21 +134,29 @@ def xid_words(xids: Sequence[int]) -> str:
     return f"{words}: most likely a bug of the program"
 
 
-def requested_amounts_text(
-    *,
-    gpus: int = 0,
-    cpus: int | None = None,
-    memory: Bytes | None = None,
-    time_limit: int | None = None,
-    gpu_type: str | None = None,
-) -> str:
+def requested_amounts_text(request: Any) -> str:  # noqa: ANN401 - of any kind
     """Write what is requested: ``1 GPU, 4 CPUs, 8.00 GiB, 06:00:00``."""
-    parts = [f"{gpus} x {gpu_type}" if gpu_type else count_with_noun(gpus, "GPU")]
-    parts = parts if gpus else []
-    parts += [] if cpus is None else [count_with_noun(cpus, "CPU")]
+    gpu_type = getattr(request, "gpu_type", None)
+    gpus = f"{request.gpus} x {gpu_type}" if gpu_type else ""
+    parts = [gpus or count_with_noun(request.gpus, "GPU")] if request.gpus else []
+    parts += [] if request.cpus is None else [count_with_noun(request.cpus, "CPU")]
+    # Grid Engine sites may limit address space in place of memory
+    virtual = getattr(request, "virtual_memory", None)
+    memory = virtual if request.memory is None else request.memory
     parts += [] if memory is None else [format_size(memory)]
-    parts += [] if time_limit is None else [format_limit(time_limit)]
-    return ", ".join(parts)
+    if request.time_limit is not None:
+        parts.append(format_limit(request.time_limit))
+    is_address_space = request.memory is None and virtual is not None
+    return ", ".join(parts) + " (memory: address space)" * is_address_space
+
+
+def element_request_text(request: "JobRequest | PlanRequest") -> str:
+    """Write the request of an element: each node's, with nodes and ranks if several."""
+    amounts, nodes = requested_amounts_text(request), request.nodes
+    if request.ntasks:
+        where = count_with_noun(nodes, "node")
+        return f"{count_with_noun(request.ntasks, 'rank')} on {where} with {amounts}"
+    return f"{nodes} nodes with {amounts}" if nodes > 1 else amounts
 
 
 NAMES = {

@@ -45,6 +45,10 @@ _FOUND: dict[str, Callable[[Batch, Done], Any]] = {
     "states": lambda batch, _: by_task(
         (record["job"]["task"], record["state"]) for record in batch.records()
     ),
+    "recorded": lambda batch, _: by_task(
+        (one["job"]["task"], [one["job"]["attempt"], one["state"], one["exit_code"]])
+        for one in batch.records()
+    ),
     "signals_of_tasks": lambda batch, _: [one["signal"] for one in batch.records()],
     "outputs": lambda batch, _: outputs(batch.output),
     "outputs_of_then": lambda batch, _: outputs(Path(f"{batch.joblog}.then.out")),

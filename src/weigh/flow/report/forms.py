@@ -246,15 +246,7 @@ def _ticket_entries(
     output = (row.output or "") if output.startswith("..") else output
     element = next((one for one in report_material.elements if run in one.runs), None)
     requested = element.requested if element else report_material.requested
-    yield (
-        "requested",
-        requested_amounts_text(
-            gpus=requested.gpus or 0,
-            cpus=requested.cpus,
-            memory=requested.memory,
-            time_limit=requested.time_limit,
-        ),
-    )
+    yield "requested", requested_amounts_text(requested)
     yield "used", _usage_text(row)
     yield "command", row.command
     yield "folder", (record.cwd if record else None) or ""
