@@ -72,6 +72,11 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[NodeGpus, ...] = ()
 
     @property
+    def takes_jobs(self) -> bool:
+        """Return whether it accepts jobs, now or after its current ones have ended."""
+        return self.state in {"IDLE", "MIXED", "FULL"}
+
+    @property
     def cpus_free(self) -> int:
         """Return the CPUs that a job could get now, if the node takes jobs."""
         if self.state == "FULL":  # by its load, too

@@ -46,7 +46,7 @@ def _cluster_title(cluster: ClusterState) -> str:
 
 def _free_and_all_cpus(cluster: ClusterState) -> tuple[int, int]:
     """Return (free, total) CPUs; CPUs of nodes that take no jobs are not free."""
-    up = [node for node in cluster.nodes if node.state not in _OUT_OF_USE]
+    up = [node for node in cluster.nodes if node.takes_jobs]
     free = sum(node.cpus_free for node in up)
     return free, sum(node.cpus or 0 for node in cluster.nodes)
 
@@ -111,7 +111,7 @@ def _out_of_use_lines(cluster: ClusterState) -> Iterator[str]:
     """List nodes that take no jobs, grouped by reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node in cluster.nodes:
-        if node.state in _OUT_OF_USE:
+        if not node.takes_jobs:
             names = groups.setdefault((node.state, node.reason or ""), [])
             names.append(printable_text(node.name))
     shut = sum(map(len, groups.values()))

@@ -15,7 +15,6 @@ from weigh.flow.site.cluster import (
     count_gpus,
     count_queues,
     query_cluster,
-    takes_jobs,
 )
 from weigh.model.cluster import (
     ClusterJob,
@@ -174,7 +173,7 @@ def test_a_gpu_is_free_only_where_a_cpu_and_memory_are(some: list[ClusterNode]) 
         gpus.total - gpus.used
         for node in some
         for gpus in node.gpus
-        if takes_jobs(node)
+        if node.takes_jobs
         and node.state != "FULL"
         and (node.cpus_used or 0) < 8
         and (node.memory_used or 0) < 100

@@ -15,7 +15,7 @@ from weigh import gpu_models
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.request.request import configured_headroom
-from weigh.flow.site.cluster import count_gpus, query_cluster, takes_jobs
+from weigh.flow.site.cluster import count_gpus, query_cluster
 from weigh.flow.submit.job_request import SubmitOptions
 from weigh.flow.submit.submit import predicted_start_of_plan
 from weigh.model.cluster import UNTYPED, ClusterState, GpuCount
@@ -76,7 +76,7 @@ def compare_gpu_kinds(
         raise SchedulerError(
             f"--gpu auto: {error}; or name a GPU: --gpu V100-32GB"
         ) from error
-    counts = count_gpus(filter(takes_jobs, state.nodes))
+    counts = count_gpus(node for node in state.nodes if node.takes_jobs)
     counts = tuple(count for count in counts if count.name != UNTYPED)
     if not counts:
         raise UsageError(
@@ -188,7 +188,7 @@ class _KindPlanner(msgspec.Struct, frozen=True):
             options = replace(options, hours=None)
         if options.node_cpus or options.node_gpus or options.node_memory:
             return plan_for_target(options, needs, target, headroom)
-        nodes = filter(takes_jobs, self.state.nodes)
+        nodes = (node for node in self.state.nodes if node.takes_jobs)
         nodes_of_kind = [node for node in nodes if node.gpu_count(kind)]
         memory = min((one.memory for one in nodes_of_kind if one.memory), default=None)
         on_node = replace(

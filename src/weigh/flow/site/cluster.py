@@ -262,15 +262,6 @@ def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 # ---- what the lists of nodes and jobs show, counted
-# FULL as well: its jobs end
-_TAKES_JOBS = frozenset({"IDLE", "MIXED", "FULL"})
-
-
-def takes_jobs(cluster_node: ClusterNode) -> bool:
-    """Return whether a node accepts jobs, now or after its current ones have ended."""
-    return cluster_node.state in _TAKES_JOBS
-
-
 def closed_nodes(
     cluster_nodes: Iterable[ClusterNode], queues: Iterable[QueueLimits]
 ) -> tuple[ClusterNode, ...]:
@@ -284,7 +275,7 @@ def closed_nodes(
 
 
 def _closed_node(cluster_node: ClusterNode) -> ClusterNode:
-    if not takes_jobs(cluster_node):
+    if not cluster_node.takes_jobs:
         return cluster_node
     noun = "queue" if len(cluster_node.queues) == 1 else "queues"
     reason = f"{noun} {', '.join(cluster_node.queues)} closed"
@@ -297,7 +288,7 @@ def count_gpus(cluster_nodes: Iterable[ClusterNode]) -> tuple[GpuCount, ...]:
     for node in cluster_nodes:
         # no job can get idle GPUs on a node without a free CPU or memory
         idle = "blocked" if _is_full(node) else "free"
-        idle = idle if takes_jobs(node) else "down"
+        idle = idle if node.takes_jobs else "down"
         for gpus in node.gpus:
             count = counts[gpus.name]
             count.update(total=gpus.total, used=gpus.used)
@@ -342,7 +333,7 @@ def _counted_queue(
 ) -> ClusterQueue:
     if not limits.open:
         cluster_nodes = [_closed_node(node) for node in cluster_nodes]
-    up = [node for node in cluster_nodes if takes_jobs(node)]
+    up = [node for node in cluster_nodes if node.takes_jobs]
     elements = _elements_by_state(jobs)
     return ClusterQueue(
         limits=limits,

@@ -14,7 +14,7 @@ from weigh.errors import UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
-from weigh.flow.site.cluster import live_limits, takes_jobs
+from weigh.flow.site.cluster import live_limits
 from weigh.flow.submit.submit_script import text_of_script
 from weigh.model.cluster import UNTYPED, ClusterLimits, ClusterNode, QueueLimits
 from weigh.model.job import JobRequest, JobScript
@@ -414,7 +414,7 @@ def _has_free_nodes(
     job_request: JobRequest, fitting_nodes: Sequence[ClusterNode]
 ) -> bool:
     """Return whether nodes that an element fits have room for it now."""
-    takers = [node for node in fitting_nodes if takes_jobs(node)]
+    takers = [node for node in fitting_nodes if node.takes_jobs]
     free = sum(_has_room(node, job_request, is_free=True) for node in takers)
     return free >= job_request.nodes
 
