@@ -1,7 +1,7 @@
 import csv
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -223,23 +223,25 @@ def test_before_three_runs_the_answer_is_to_run_three(runs: int) -> None:
         of_values([1.0] * runs).predict()
 
 
+ONES = [1.0] * 2_000
+
+
 @pytest.mark.parametrize("value", [math.nan, 0.0, -1.0, math.inf])
-def test_what_is_no_measurement_is_refused_in_one_line(value: float) -> None:
+@pytest.mark.parametrize(
+    "learn",
+    [
+        lambda value: of_values([1.0, 1.0, value]),
+        lambda value: of_values([value, *ONES]),  # an old run, too
+        lambda value: RunHistory().add_bound(LowerBound(value)),
+    ],
+)
+def test_what_is_no_measurement_is_refused_in_one_line(
+    learn: Callable[[float], object], value: float
+) -> None:
     with pytest.raises(FormatError, match="not a measurement") as refused:
-        of_values([1.0, 1.0, value])
+        learn(value)
 
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("value", [math.nan, 0.0, -1.0])
-def test_a_bound_that_is_no_measurement_is_refused(value: float) -> None:
-    with pytest.raises(FormatError, match="not a measurement"):
-        RunHistory().add_bound(LowerBound(value))
-
-
-def test_an_old_run_is_checked_like_a_new_one() -> None:
-    with pytest.raises(FormatError, match="not a measurement"):
-        of_values([-1.0] + [1.0] * 2_000)
 
 
 def test_sizes_that_do_not_match_are_refused() -> None:

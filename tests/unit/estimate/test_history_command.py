@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from called_weigh import called_here, work_alone_in
+from sized_runs import peak
 from transcript import check_transcript
 
 from weigh.cli.main import run_cli
 from weigh.model.record import (
     Allocation,
-    PeakMemory,
     Record,
     RecordedHost,
     Usage,
@@ -24,25 +24,13 @@ Weigh = Callable[..., tuple[int, str, str]]
 Keep = Callable[..., Record]
 
 
-def a_peak(value: int) -> PeakMemory:
-    return PeakMemory(
-        value=value,
-        low=value,
-        high=value,
-        anonymous=None,
-        shared=None,
-        file=None,
-        source="test",
-    )
-
-
 @pytest.fixture
 def keep(tmp_path: Path) -> Keep:
     """Keep one run more: a tagger whose memory is a line in its batch size."""
     kept: list[Record] = []
 
     def keep_it(batch: int = 50, memory: int | None = None, **other: object) -> Record:
-        peak = (900 + 5 * batch) * MIB if memory is None else memory
+        held = (900 + 5 * batch) * MIB if memory is None else memory
         record = Record(
             id=f"{len(kept) + 1:012x}",
             label="tag",
@@ -52,7 +40,7 @@ def keep(tmp_path: Path) -> Keep:
             started=f"2026-11-21T10:{len(kept) // 60:02d}:{len(kept) % 60:02d}Z",
             state="COMPLETED",
             exit_code=0,
-            usage=Usage(wall_time=600.0, cpus_used=1.0, peak_memory=a_peak(peak)),
+            usage=Usage(wall_time=600.0, cpus_used=1.0, peak_memory=peak(held)),
         )
         record = msgspec.structs.replace(record, **other)
         shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
@@ -94,7 +82,7 @@ def runs_of(situation: str) -> list[dict[str, Any]]:
         ],
         "then one that ran out of time": [
             *[{}] * 3,
-            {"state": "TIMEOUT", "usage": Usage(3600.0, peak_memory=a_peak(GIB))},
+            {"state": "TIMEOUT", "usage": Usage(3600.0, peak_memory=peak(GIB))},
         ],
         "then one larger than half a node": [
             *[{"host": NODE, "allocation": Allocation(scheduler="slurm")}] * 3,
@@ -169,7 +157,7 @@ def test_what_belongs_to_history_is_refused_without_it(
 
 
 def test_runs_that_failed_at_once_are_no_history(weigh: Weigh, keep: Keep) -> None:
-    at_once = Usage(wall_time=0.2, peak_memory=a_peak(10 * MIB))
+    at_once = Usage(wall_time=0.2, peak_memory=peak(10 * MIB))
     keep(state="FAILED", exit_code=1, usage=at_once)
 
     code, out, err = weigh()

@@ -115,21 +115,19 @@ time.sleep(0.6)
 """
 
 
-def test_what_outlives_the_command_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_what_outlives_the_command_is_waited_for_or_terminated(
+    tmp_path: Path, *, is_waited_for: bool
+) -> None:
     mark = tmp_path / "mark"
-    code = f"import time; time.sleep(1.2); open({str(mark)!r}, 'w')"
-    run_portable_command(python(OUTLIVED.format(code=code)))
-    assert mark.exists()
-
-
-def test_what_outlives_the_command_is_stopped_on_demand(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    code = (
+    handler = (
         "import signal, time\n"
         f"signal.signal(15, lambda *_: exit(open({str(mark)!r}, 'w').close()))\n"
         "time.sleep(60)"
     )
-    run_portable_command(python(OUTLIVED.format(code=code)), wait_orphans=False)
+    ends_itself = f"import time; time.sleep(1.2); open({str(mark)!r}, 'w')"
+    code = ends_itself if is_waited_for else handler
+    run_portable_command(python(OUTLIVED.format(code=code)), wait_orphans=is_waited_for)
     assert mark.exists()
 
 
