@@ -21,8 +21,17 @@ _OF_PARTS = 1.5  # the logarithm of a factor, if all time went to parts (hf_data
 class CounterLink:
     """How an inner counter moved while the outer one did."""
 
-    def __init__(self, raw: float, passes: float) -> None:
-        self.first = self.last = (raw, passes)  # steps of the outer one, inner passes
+    def __init__(self, raw: float, child: "Counter") -> None:
+        # steps of the outer one, passes of the inner one, and the seconds it counted
+        self.first = self.last = raw, child.passes, child.spent
+
+    def move(self, raw: float, child: "Counter") -> None:
+        """Note that the outer counter has moved to *raw*."""
+        self.last = raw, child.passes, child.spent
+
+    def spent(self) -> Seconds:
+        """Return how long the inner counter counted in the outer one's steps so far."""
+        return self.last[2] - self.first[2]
 
     def passes(self) -> float | None:
         """Return the inner passes per outer step; None before the first step."""
@@ -70,6 +79,7 @@ class Counter:
         self.has_outer_moved = False  # since this one did
         self._first = step_count.done  # 0 for a program that counts from zero
         self._passed = 0.0  # steps of the passes before this one
+        self.spent: Seconds = 0.0  # between the counts before its own and these
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -129,17 +139,17 @@ class Counter:
 
     def settle(self, inner: "list[Counter]") -> None:
         """Apply the progress of the counters *inner* to this one."""
-        # the largest share that is known, else that of the next inner counter
-        known, guesses = [], []
+        shares: list[tuple[Seconds, float]] = []
         for child in inner:
             link = self.link(child)
             # the outer one may print just before or after the inner one has passed
             since = max(0.0, child.passes - round(link.last[1]))
-            if (passes := link.passes()) is None:
-                guesses.append(min(1.0, since))
-            else:
-                known.append(since / max(1.0, passes))
-        self.share = max(known) if known else guesses[0] if guesses else 0.0
+            shares.append((link.spent(), since / max(1.0, link.passes() or 0.0)))
+        if whole := sum(seconds for seconds, _ in shares):
+            # those that count in turn, for the time that each took in the steps before
+            self.share = sum(seconds * share for seconds, share in shares) / whole
+        else:
+            self.share = min(1.0, shares[0][1]) if shares else 0.0
         # a line that is printed before its steps are counted is their heading
         self.is_heading = self.count.is_heading
         if inner and inner[0].birth > self.birth:
@@ -150,7 +160,7 @@ class Counter:
 
     def link(self, child: "Counter") -> CounterLink:
         """Return how *child* moved while this counter did, since both were there."""
-        return self._links.setdefault(child, CounterLink(self.raw, child.passes))
+        return self._links.setdefault(child, CounterLink(self.raw, child))
 
     def chosen(self, done: float, *, has_cycles: bool = False) -> ChosenCounter:
         """Return this counter with *done* steps, and its pace if that is known.
@@ -182,24 +192,26 @@ class NestedCounters:
         self.counters: list[Counter] = []
         self._births = 0
         self._time: Seconds = 0.0
+        self._gap: Seconds = 0.0  # from the counts before to those of this moment
 
     def take(self, step_count: StepCount, time: Seconds) -> None:
         """Add *step_count*, read at *time*."""
         # all counts of one moment are taken before any position is read
         if time > self._time:
             self.settle()
-            self._time = time
+            self._gap, self._time = time - self._time, time
         counter = self._find(step_count)
         if counter is None:
             self._bear(step_count, time)
-        elif counter.take(step_count, time):
+            return
+        counter.spent += self._gap if counter.seen < time else 0.0
+        if counter.take(step_count, time):
             self._refresh()
+            if self._is_in_unknown_step(counter):
+                del counter.history.points[1:]
             for child in self._after(counter):
                 link = counter.link(child)
-                # its share was a guess, by the first of many rounds
-                if _has_unknown_rounds(counter, child):
-                    counter.history.follow(child.history, link.first[0], counter.raw)
-                link.last = (counter.raw, child.passes)
+                link.move(counter.raw, child)
                 child.has_outer_moved |= not link.is_outlasting()
 
     def settle(self) -> None:
@@ -253,9 +265,22 @@ class NestedCounters:
             done = min(done - counter.share + 1, counter.total or done)
         found = counter.chosen(done, has_cycles=bool(inside))
         is_open = found.total is not None and done < found.total
-        if is_open and any(_has_unknown_rounds(counter, child) for child in inside):
+        if is_open and self._is_in_unknown_step(counter):
             return found._replace(pace=None)
         return found
+
+    def _is_in_unknown_step(self, counter: Counter) -> bool:
+        """Return whether the first step of *counter* has an unknown rest.
+
+        That is so once an inner counter has begun again, or another one has begun: how
+        many rounds and counters make a step is known when it is over.
+        """
+        inside = self._inside(counter)
+        links = [counter.link(child) for child in inside]
+        return all(link.passes() is None for link in links) and (
+            len(inside) > 1
+            or any(child.restarts > counter.link(child).first[1] for child in inside)
+        )
 
     def _alive(self) -> list[Counter]:
         """Return the counters that still move; only the user's own if any."""
@@ -333,12 +358,6 @@ def _is_nested(counter: Counter, child: Counter) -> bool:
         return False
     is_alongside = counter.order[:2] < child.order[:2] or counter.seen >= child.begun
     return is_alongside and not link.is_outlasting()
-
-
-def _has_unknown_rounds(counter: Counter, child: Counter) -> bool:
-    """Return whether *counter* has not moved since *child* began its second round."""
-    link = counter.link(child)
-    return link.passes() is None and child.restarts > link.first[1]
 
 
 def _is_open_around(other: Counter, counter: Counter) -> bool:

@@ -41,17 +41,6 @@ class ProgressHistory:
         if not self.points or position > self.points[-1].position:
             self.put(time, position)
 
-    def follow(self, other: "ProgressHistory", begin: float, end: float) -> None:
-        """Move from *begin* to *end* as *other* moved so far, if that is known."""
-        if len(other.points) <= 1:
-            return
-        first, last = other.points[0].position, other.points[-1].position
-        scale = (end - begin) / (last - first)
-        self.points = [
-            ProgressPoint(time, begin + scale * (position - first))
-            for time, position in other.points
-        ]
-
     def put(self, time: Seconds, position: float) -> None:
         """Add a point, wherever it is.
 
@@ -111,7 +100,8 @@ def pace(
     way = points[-1].position - points[0].position if points else 0.0
     if way <= 0:
         return None
-    current = without_pause(points)
+    # of a few rounds none is the exception
+    current = points if has_cycles and way <= FEWEST else without_pause(points)
     blocks = cut(current, has_cycles=has_cycles)
     # a warm-up and two more: levels without end are a drift
     for _ in range(3):

@@ -1,5 +1,6 @@
 """Which counter spans the run, and how far it is: simulated displays and logs."""
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
@@ -249,7 +250,7 @@ NAMED_LATE = (
                 ),
                 range(13),
             ),
-            *(45, 3.6, 8, 8 * 13 - 45),
+            *(45, 45 / 13, 8, 8 * 13 - 45),
             id="training and validation in turn are phases of an epoch",
         ),
         pytest.param(
@@ -322,6 +323,35 @@ def test_it_is_known_how_far_a_run_is(
         assert forecast.remaining == pytest.approx(
             left, rel=0.2 if total == 9 else 0.05
         )
+
+
+def bars_in_turn(draw: random.Random) -> Printed:
+    """Print epochs of one or two bars, each round of them once or more often."""
+    bars = [(draw.randint(5, 30), draw.uniform(0.2, 2)) for _ in range(1, 3)]
+    bars = bars[: draw.randint(1, 2)] * draw.choice([1, 2, 4])
+    epochs, pause, clock = draw.randint(3, 8), draw.choice([0, 3]), 0.0
+    printed = []
+    for epoch in range(1, epochs + 1):
+        printed.append((clock, f"\nEpoch {epoch}/{epochs}\n"))
+        for steps, every in bars:
+            for step in range(1, steps + 1):
+                clock += every * draw.lognormvariate(0, 0.1)
+                printed.append((clock, tqdm(step, steps)))
+            printed.append((clock, "\n"))
+        clock += pause
+    return [*printed, (clock, "end\n")]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_bars_in_turn_the_end_is_known_from_the_second_epoch_on(seed: int) -> None:
+    printed = bars_in_turn(random.Random(seed))
+    begin = next(time for time, text in printed if "Epoch 2" in text)
+    end = printed[-1][0]
+    for share in (0.1, 0.3, 0.6, 0.9):
+        forecast = seen(printed, until=begin + share * (end - begin))
+        assert forecast.low is not None
+        assert forecast.high is not None
+        assert forecast.low <= (1 - share) * (end - begin) <= forecast.high
 
 
 def test_how_many_rounds_a_fold_has_is_unknown_before_the_next_one() -> None:
