@@ -12,11 +12,13 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import FormatError, GpuError, NoGpuError, WeighError
+from weigh import config
+from weigh.errors import FormatError, GpuError, NoGpuError, WeighError, close_names
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site.ask import CommandRunner, in_time, run_query_command
+from weigh.flow.site.cluster import site_warnings
 from weigh.flow.site.schedulers import current_user
 from weigh.measure.programs import SITE_FILE, VARIABLE, read_sign_table
 from weigh.model.doctor import (
@@ -263,6 +265,28 @@ def records_checks(here: Here) -> list[DoctorCheck]:
     else:
         cure = None
     return [_ok_or_warning("records", text, cure)]
+
+
+_ALIKE = 0.8  # HEADROM for HEADROOM; DIR and POLL, which others read, are like none
+
+
+def settings_checks(here: Here) -> Iterator[DoctorCheck]:
+    """Report settings that no part of weigh reads, in files and in variables."""
+    try:
+        lines = [*site_warnings(here)]
+    except FormatError as error:
+        yield DoctorCheck("settings", "broken", str(error), "correct the file")
+        return
+    known = {key.upper() for key in config.KEYS}
+    for name in sorted(here.env):
+        key = name.removeprefix(config.PREFIX)
+        if key != name and key not in known:
+            near = close_names(key, known, n=1, cutoff=_ALIKE)
+            lines += [
+                f"{name} is no setting (did you mean {config.PREFIX}{n}?)" for n in near
+            ]
+    for line in lines:
+        yield DoctorCheck("settings", "warning", line, None)
 
 
 def signs_checks(env: Mapping[str, str]) -> Iterator[DoctorCheck]:
@@ -566,6 +590,7 @@ def diagnose_machine(
             for role, path in folders or [("home", here.cwd)]
         ),
         ("records", lambda: records_checks(here)),
+        ("settings", lambda: list(settings_checks(here))),
         ("signs", lambda: list(signs_checks(here.env))),
     ]
     if job is not None:

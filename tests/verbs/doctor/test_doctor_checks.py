@@ -143,6 +143,21 @@ class Situations:
             self.disk(**changed)
             self.add(f"records on a disk: {name}", doctor.records_checks(here))
 
+    def settings(self) -> None:
+        folder = self.folder / "project"
+        folder.mkdir()
+        variables = {"WEIGH_DIR": "/s", "WEIGH_HEADROM": "1", "WEIGH_QUIET": "1"}
+        for name, text in {
+            "as they should be": "",
+            "that nobody reads": '[cluster]\nnmae = "x"\n',
+            "that are invalid": "interval = -1\n",
+        }.items():
+            (folder / "weigh.toml").write_text(text)
+            here = here_of(str(folder), variables if text else {})
+            self.add(f"settings {name}", [*doctor.settings_checks(here)])
+            shown = self.texts[f"settings {name}"].replace(str(folder), "FOLDER")
+            self.texts[f"settings {name}"] = shown
+
     def signs(self) -> None:
         table = self.folder / "signs.toml"
         env = {"WEIGH_SIGNS": str(table)}
@@ -195,7 +210,7 @@ def test_each_check_states_what_it_found_and_the_fix(
     made = Situations(tmp_path, monkeypatch)
     for add in (made.schedulers, made.nodes, made.environments, made.disks):
         add()
-    for add in (made.records, made.signs, made.gpus, made.code):
+    for add in (made.records, made.settings, made.signs, made.gpus, made.code):
         add()
     check_texts(Path(__file__).with_name("doctor_checks.texts"), made.texts)
 
