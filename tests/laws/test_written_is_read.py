@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from some_requests import a_request, some_job_script
 
-from weigh.model.job import JobRequest, JobScript
+from weigh.model.job import JobRequest
 from weigh.model.lint import ScriptFacts
-from weigh.model.record import Request
 from weigh.schedulers import KINDS
 from weigh.schedulers.kind import SchedulerKind, directive_line
 from weigh.units import DAY, GIB, MIB
@@ -34,18 +34,7 @@ def job_requests(draw: st.DrawFn) -> JobRequest:
 
 
 def script(kind: SchedulerKind, asked: JobRequest, elements: int = 1) -> str:
-    return kind.backend.render(
-        JobScript(
-            name="p",
-            folder="/p",
-            cwd="/",
-            store="/s",
-            python="python3",
-            elements=elements,
-            together=1,
-            request=asked,
-        )
-    )
+    return kind.backend.render(some_job_script(elements=elements, request=asked))
 
 
 def described(kind: SchedulerKind, text: str, *flags: str) -> JobRequest:
@@ -78,16 +67,8 @@ def test_the_script_of_a_job(
 def test_the_request_that_weigh_request_prints(
     kind: SchedulerKind, asked: JobRequest
 ) -> None:
-    advised = Request(
-        cpus=asked.cpus,
-        memory=asked.memory,
-        virtual_memory=asked.virtual_memory,
-        time_limit=asked.time_limit,
-        headroom=0.2,
-        runs=1,
-        gpus=asked.gpus,
-        gpu_type=asked.gpu_type,
-    )
+    names = ("cpus", "memory", "virtual_memory", "time_limit", "gpus", "gpu_type")
+    advised = a_request(**{name: getattr(asked, name) for name in names})
     flags = kind.text.directives(advised)
     lines = "".join(f"{directive_line(kind.text, flag)}\n" for flag in flags)
     check_alike(described(kind, f"#!/bin/bash\n{lines}true\n"), asked)

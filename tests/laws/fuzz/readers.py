@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import written
+from some_requests import a_submitted_job
 
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
@@ -22,7 +23,7 @@ from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.region.channel import read_channel
 from weigh.model.cluster import ClusterLimits, ClusterNode, NodeGpus, QueueLimits
-from weigh.model.job import JobRequest, OwnScript, SubmittedJob
+from weigh.model.job import OwnScript
 from weigh.model.lint import ScriptFacts
 from weigh.probe.python_environment import parse_torch
 from weigh.progress.reader import RunProgressReader
@@ -234,19 +235,8 @@ def _known(kind: SchedulerKind) -> Callable[[str], object]:
     scripts = kind.user_scripts
 
     def reading(text: str) -> object:
-        job = SubmittedJob(
-            scheduler=kind.name,
-            id="12",
-            name="a",
-            folder="/f",
-            cwd="/w",
-            script="/w/a",
-            elements=1,
-            tasks=1,
-            submitted=0.0,
-            request=JobRequest(),
-            own=OwnScript(indices="3", output=text[:200]),
-        )
+        own = OwnScript(indices="3", output=text[:200])
+        job = a_submitted_job(scheduler=kind.name, id="12", own=own)
         scripts.log(job, 3, None)
         scripts.raw_logs(job).read([text])
         scripts.sent(job, "me").read([text])
@@ -320,7 +310,6 @@ def _of_table() -> dict[str, Reader]:
         if kind.traits.takes_scripts:
             found[f"lint.{name}"] = Reader(lint, _LINT)
             found[f"{name}.known"] = Reader(of_output(_known(kind)), _KNOWN[name])
-        if kind.traits.takes_scripts:
             found[f"{name}.script"] = Reader(_described(kind), _LINT)
     return found
 

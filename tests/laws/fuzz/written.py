@@ -1,6 +1,8 @@
 """Files as weigh itself writes them, for what reads them back."""
 
 import msgspec
+from msgspec.structs import replace
+from some_requests import PLAIN_PLAN, a_submitted_job
 
 from weigh.measure.region.channel import (
     BatchesLine,
@@ -9,8 +11,7 @@ from weigh.measure.region.channel import (
     ProcessLine,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.model.job import ElementState, JobRequest, SubmittedJob
-from weigh.model.plan import BinCapacity, Plan, PlanRequest
+from weigh.model.job import ElementState
 from weigh.model.record import (
     BatchTimes,
     MeasuringCost,
@@ -48,22 +49,6 @@ _RECORD = Record(
 )
 
 
-def _job(job: str, resumes: str | None = None) -> SubmittedJob:
-    return SubmittedJob(
-        scheduler="slurm",
-        id=job,
-        name="train",
-        folder="/home/me/plan/train",
-        cwd="/home/me",
-        script="/home/me/plan/train/job.sh",
-        elements=2,
-        tasks=8,
-        submitted=1763700000.0,
-        request=JobRequest(),
-        resumes=resumes,
-    )
-
-
 def _lines(*values: msgspec.Struct) -> str:
     return "".join(msgspec.json.encode(value).decode() + "\n" for value in values)
 
@@ -71,7 +56,8 @@ def _lines(*values: msgspec.Struct) -> str:
 RECORDS = _lines(_RECORD)
 CHECKPOINT = _lines(RunCheckpoint(machine=HERE, weigh=_THIS, record=_RECORD))
 SCANS = _lines(StoredScan(label="a", command=("python", "{n}"), cwd="/home/me"))
-JOBS = _lines(_job("7"), _job("8", resumes="7"))
+_JOB = a_submitted_job(name="train", elements=2, tasks=8)
+JOBS = _lines(_JOB, replace(_JOB, id="8", resumes="7"))
 POLL = _lines(
     SchedulerPoll(asked=1.0, states={"7": {0: ElementState(state="RUNNING")}})
 )
@@ -93,16 +79,4 @@ EVENTS = _lines(
     AttemptEnded(1, 1, 2.0, "COMPLETED", 0, None, "7f3a91c0d2e4"),
     AttemptStarted(2, 1, "r1", 1.0, 1, 12, 34, "abc"),
 )
-PLAN = _lines(
-    Plan(
-        name="train",
-        task_file="tasks.txt",
-        tasks=2,
-        headroom=0.2,
-        gpu=None,
-        capacity=BinCapacity(),
-        request=PlanRequest(cpus=1),
-        kinds=(),
-        elements=(),
-    )
-)
+PLAN = _lines(PLAIN_PLAN)

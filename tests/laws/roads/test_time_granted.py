@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pulling_runs import FilesInMemory, PretendedRun, claims_in_memory
+from some_requests import some_job_script
 
 from weigh.errors import UsageError
 from weigh.model.element_time import reserved_time
-from weigh.model.job import JobRequest, JobScript
+from weigh.model.job import JobRequest
 from weigh.model.plan import Plan, PlannedQueue, TaskKind, TaskNeed
 from weigh.model.staging import StagingPlan
 from weigh.planning.make_plan import plan_for_target
@@ -64,12 +65,7 @@ def time_of_exec(plan: Plan, staging: StagingPlan | None, *, requeue: bool) -> f
     """Return after what time weigh exec stops its tasks, as the job script says."""
     limit = planned_limit(plan, reserved_time(staging, requeue=requeue))
     assert limit is not None
-    script = JobScript(
-        name="p",
-        folder="/p",
-        cwd="/",
-        store="/s",
-        python="python3",
+    script = some_job_script(
         elements=len(plan.elements),
         together=plan.together,
         request=JobRequest(cpus=1, time_limit=limit),
