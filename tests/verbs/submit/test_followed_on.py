@@ -43,30 +43,26 @@ def cell(tmp_path: Path) -> tuple[SchedulerClient, dict[str, str]]:
     return SchedulerClient(KINDS["gridengine"], way), said
 
 
-def test_an_element_whose_error_was_cleared_goes_on(
-    cell: tuple[SchedulerClient, dict[str, str]],
-) -> None:
-    client, said = cell
-    assert client.states([job()]).of(job(), 0).reason == STUCK
-
-    said["qstat"] = LISTED.format("qw")
-    waits = client.states([job()]).of(job(), 0)
-    said.update(qstat=NOTHING, qacct=ACCOUNT)
-    ended = client.states([job()]).of(job(), 0)
-
-    assert (waits.state, ended.state) == ("PENDING", "COMPLETED")
+Cell = tuple[SchedulerClient, dict[str, str]]
 
 
-def test_an_element_in_error_that_we_deleted_was_cancelled(
-    cell: tuple[SchedulerClient, dict[str, str]],
-) -> None:
-    client, said = cell
-    client.states([job()])
+def seen(cell: Cell, **answers: str) -> str:
+    """Return how the element of the job stands after these answers of commands."""
+    cell[1].update(answers)
+    state = cell[0].states([job()]).of(job(), 0)
+    return "stuck" if state.reason == STUCK else state.state
 
-    client.cancel(job(), None)
-    said["qstat"] = NOTHING
 
-    assert client.states([job()]).of(job(), 0).state == "CANCELLED"
+def test_an_element_whose_error_was_cleared_goes_on(cell: Cell) -> None:
+    assert seen(cell) == "stuck"
+    assert seen(cell, qstat=LISTED.format("qw")) == "PENDING"
+    assert seen(cell, qstat=NOTHING, qacct=ACCOUNT) == "COMPLETED"
+
+
+def test_an_element_in_error_that_we_deleted_was_cancelled(cell: Cell) -> None:
+    assert seen(cell) == "stuck"
+    cell[0].cancel(job(), None)
+    assert seen(cell, qstat=NOTHING) == "CANCELLED"
 
 
 def test_a_task_that_was_not_resumed_is_found_in_the_job_before(here: Weigh) -> None:

@@ -28,8 +28,9 @@ def healed() -> str:
     return next(text for text in logs() if "stopped" in text)
 
 
-def test_worked_examples_of_chains() -> None:
-    check_session(Path(__file__).with_name("chains.session"), {})
+def test_worked_examples_of_chains(tmp_path: Path) -> None:
+    names = {"root": str(tmp_path)}
+    check_session(Path(__file__).with_name("chains.session"), names)
 
 
 def test_only_the_bug_is_left_and_status_shows_each_round(here: Weigh) -> None:

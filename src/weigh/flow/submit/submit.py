@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -50,7 +51,14 @@ from weigh.flow.submit.submit_script import (
 )
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
-from weigh.model.job import AGAIN, ANY_QUEUE, JobScript, JobSetup, SubmittedJob
+from weigh.model.job import (
+    AGAIN,
+    ANY_QUEUE,
+    JobRequest,
+    JobScript,
+    JobSetup,
+    SubmittedJob,
+)
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words
@@ -209,7 +217,7 @@ class _PlanSubmission:
         self.typed = typed_request(here, options, name, hang_on)
         self.heal = limits_of(here, options, name)
         self.staging: StagingPlan | None = None
-        notes = list[str]()
+        self.notes = list[str]()
         if options.stages:
             self.staging = submit_staging.staging_of(
                 here, options.stage_in, options.stage_out
@@ -218,9 +226,8 @@ class _PlanSubmission:
             if not options.after:
                 submit_staging.refuse_missing(self.staging)
             most = here.settings.value("stage_max")
-            notes += submit_staging.refuse_large(self.staging, most)
+            self.notes += submit_staging.refuse_large(self.staging, most)
         self.scheduler = schedulers.reach(here, name)
-        self._staging_notes = notes
 
     def submit(self) -> SubmitAnswer:
         """Submit the work, or show what a dry run would submit."""
@@ -274,11 +281,38 @@ class _PlanSubmission:
         # exact on this machine; Slurm's limits are whole minutes
         if scheduler.name == LOCAL:
             notes += notes_on_no_time(request.time_limit, reserved)
-        notes += [*site_warnings(here), *self._staging_notes]
+        self.notes += [*notes, *site_warnings(here)]
         # an earlier job may still make the environment
         if not options.after:
-            notes += _notes_on_conda(here, options.setup)
-        staging, cwd = self.staging, here.cwd
+            self.notes += _notes_on_conda(here, options.setup)
+        script = self._script(folder, plan, request)
+        # exit codes that hide failures, as the plan noted already
+        self.notes += (note for note in plan.notes if HIDES_FAILURES in note)
+        # a longer array would be refused, by Slurm above MaxArraySize
+        limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
+        parts = list(split_into_job_parts(script, limit))
+        answer = SubmitAnswer(
+            scheduler=scheduler.name,
+            script=script_path(parts[0]),
+            text=text_of_script(scheduler, parts[0]),
+            notes=tuple(self.notes),
+            # this machine starts jobs itself, without a command to show
+            commands=tuple(
+                KINDS[scheduler.name].backend.submit_argv(script_path(part))
+                for part in parts
+                if options.dry_run and scheduler.name in KINDS
+            ),
+        )
+        return parts, answer
+
+    def _script(self, folder: str, plan: Plan, request: JobRequest) -> JobScript:
+        """Return the script of all elements; note where and for whom it runs."""
+        here, options, staging = self.here, self.options, self.staging
+        # paths in task lines start where weigh plan was called; with staging results go
+        # back to where weigh submit was called
+        cwd = here.cwd if staging else plan_directory.planned_in(folder) or here.cwd
+        if not os.path.samefile(cwd, here.cwd):
+            self.notes.append(f"the tasks run in {cwd}, as planned")
         if staging is not None:
             if request.nodes > 1:
                 raise UsageError(
@@ -287,13 +321,8 @@ class _PlanSubmission:
             staging, note = submit_staging.with_programs_of_tasks(
                 plan, staging, cwd, may_come=bool(options.after)
             )
-            notes += [note] if note else []
-        else:
-            # paths in task lines start where weigh plan was called; with staging
-            # results go back to where weigh submit was called
-            cwd = plan_directory.planned_in(folder) or cwd
-        if not os.path.samefile(cwd, here.cwd):
-            notes.append(f"the tasks run in {cwd}, as planned")
+            self.notes += [note] if note else []
+            self.notes += submit_staging.left_behind(plan, staging, here.cwd)
         script = JobScript(
             name=options.name or plan.name,
             folder=folder,
@@ -304,10 +333,11 @@ class _PlanSubmission:
             together=plan.together,
             queue=plan.queue.folder if plan.queue else "",
             request=request,
-            setup=_setup_of_site(here.in_folder(cwd), options.setup, scheduler.name),
+            setup=_setup_of_site(
+                here.in_folder(cwd), options.setup, self.scheduler.name
+            ),
             programs=programs_of(plan),
-            # asked here too: the checks are many modules, which most dry runs do not
-            # need
+            # asked here too: most dry runs do not need the many modules of the checks
             imports_torch=request.gpus > 0
             and submit_checks.imports_torch(plan, cwd, request),
             staging=staging,
@@ -318,34 +348,15 @@ class _PlanSubmission:
         if request.queue == ANY_QUEUE:
             request, note = submit_checks.with_queues_that_take(
                 here.in_folder(cwd),
-                scheduler,
+                self.scheduler,
                 request,
-                lambda one: submit_checks.script_to_check(scheduler, script, one),
+                partial(submit_checks.script_to_check, self.scheduler, script),
             )
             script = replace(script, request=request)
-            notes.append(note)
+            self.notes.append(note)
         if self.heal is not None:
-            notes += why_none(scheduler, request.queue, script.name)
-        if staging is not None:
-            notes += submit_staging.left_behind(plan, staging, here.cwd)
-        # exit codes that hide failures, as the plan noted already
-        notes += (note for note in plan.notes if HIDES_FAILURES in note)
-        # a longer array would be refused, by Slurm above MaxArraySize
-        limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
-        parts = list(split_into_job_parts(script, limit))
-        answer = SubmitAnswer(
-            scheduler=scheduler.name,
-            script=script_path(parts[0]),
-            text=text_of_script(scheduler, parts[0]),
-            notes=tuple(notes),
-            # this machine starts jobs itself, without a command to show
-            commands=tuple(
-                KINDS[scheduler.name].backend.submit_argv(script_path(part))
-                for part in parts
-                if options.dry_run and scheduler.name in KINDS
-            ),
-        )
-        return parts, answer
+            self.notes += why_none(self.scheduler, request.queue, script.name)
+        return script
 
     def checked(self, script: JobScript, answer: SubmitAnswer) -> SubmitAnswer:
         """Refuse a request that would fail; add what the checks doubt."""
