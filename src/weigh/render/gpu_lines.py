@@ -109,7 +109,7 @@ def _torch_peaks_text(gpu_state: GpuState) -> str:
     text += f", reserved {format_size(gpu_state.torch_reserved or 0)}"
     if gpu_state.outside_torch is not None:
         text += f"; outside {format_size(gpu_state.outside_torch)}"
-    return f"     {text}"
+    return shortened_text(f"     {text}", WIDTH)
 
 
 _TEXT_WIDTH = 67  # columns of a row's text, behind its name
@@ -125,6 +125,14 @@ _SAMPLED_FIGURES = (
     ("memory busy", "%", 1, "memory_utilization_mean", "memory_utilization"),
     ("PCIe in", "MB/s", _MB, "pcie_rx", "pcie_rx"),
     ("PCIe out", "MB/s", _MB, "pcie_tx", "pcie_tx"),
+)
+# name, and the fields of what is counted
+_COUNTED_FIGURES = (
+    (
+        "ECC errors",
+        {"single-bit": "corrected_ecc_errors", "double-bit": "ecc_errors"},
+    ),
+    ("PCIe replays, XIDs", {"replays": "pcie_replays", "XIDs": "xid_errors"}),
 )
 
 
@@ -186,20 +194,11 @@ def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:
         ]
         if known:
             yield name, f"{', '.join(known)} {unit}"
-    for name, counts in (
-        (
-            "ECC errors",
-            (
-                ("single-bit", gpu_usage.corrected_ecc_errors),
-                ("double-bit", gpu_usage.ecc_errors),
-            ),
-        ),
-        (
-            "PCIe replays, XIDs",
-            (("replays", gpu_usage.pcie_replays), ("XIDs", gpu_usage.xid_errors)),
-        ),
-    ):
-        words = [f"{what} {number}" for what, number in counts if number is not None]
+    for name, counted in _COUNTED_FIGURES:
+        counts = {word: getattr(gpu_usage, field) for word, field in counted.items()}
+        words = [
+            f"{word} {count}" for word, count in counts.items() if count is not None
+        ]
         if words:
             yield name, ", ".join(words)
     if gpu_usage.slowed is not None:

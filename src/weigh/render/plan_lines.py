@@ -30,6 +30,7 @@ from weigh.units import (
     format_duration,
     format_limit,
     format_size,
+    size_or_dash,
 )
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
@@ -111,7 +112,7 @@ def _merged_kind_rows(kinds: Sequence[TaskKind]) -> list[_PlanRow]:
         sizes = (item.gpu_memory, used.gpu_memory, item.memory)
         # kinds are alike if their rows would be
         shown = (
-            *map(_positive_size_text, sizes),
+            *(size_or_dash(size or None) for size in sizes),
             item.gpus,
             item.cpus,
             _kind_time_text(kind),
@@ -178,10 +179,6 @@ def _run_counts_text(kinds: Sequence[TaskKind]) -> str:
     return f"{count} run{'' if count == '1' else 's'}"
 
 
-def _positive_size_text(memory_size: int) -> str:
-    return format_size(memory_size) if memory_size else "-"
-
-
 def _kind_time_text(task_kind: TaskKind) -> str:
     time_limit = task_kind.item.time
     if time_limit is None or not task_kind.runs:
@@ -197,9 +194,9 @@ def _limit_or_dash(time_limit: float | None) -> str:
 _KIND_COLUMNS = (
     TableColumn("tasks", lambda row: f"{row.tasks:,}"),
     TableColumn(
-        "GPU", lambda row: _positive_size_text(row.kind.item.gpu_memory), optional=True
+        "GPU", lambda row: size_or_dash(row.kind.item.gpu_memory or None), optional=True
     ),
-    TableColumn("RAM", lambda row: _positive_size_text(row.kind.item.memory)),
+    TableColumn("RAM", lambda row: size_or_dash(row.kind.item.memory or None)),
     TableColumn("CPUs", lambda row: str(row.kind.item.cpus)),
     TableColumn("time", lambda row: _kind_time_text(row.kind)),
     TableColumn("from", lambda row: row.runs, drop=1),
@@ -321,13 +318,11 @@ def _count_per_gpu_text(compared: _ComparedPlan) -> str:
 
 _COMPARED_COLUMNS = (
     TableColumn("GPU", lambda one: _compared_gpu(one).name, right=False),
-    TableColumn("memory", lambda one: _positive_size_text(_compared_gpu(one).memory)),
+    TableColumn("memory", lambda one: size_or_dash(_compared_gpu(one).memory or None)),
     TableColumn("per GPU", _count_per_gpu_text),
     TableColumn("elements", lambda one: f"{len(one[0].elements):,}"),
     TableColumn("CPUs", lambda one: str(one[0].request.cpus), drop=2),
-    TableColumn(
-        "RAM", lambda one: _positive_size_text(one[0].request.memory or 0), drop=1
-    ),
+    TableColumn("RAM", lambda one: size_or_dash(one[0].request.memory or None), drop=1),
     TableColumn("time", lambda one: _limit_or_dash(one[0].request.time_limit)),
     TableColumn("too big", lambda one: f"{len(one[0].left_out):,}", optional=True),
 )

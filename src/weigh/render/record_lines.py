@@ -4,9 +4,9 @@
 HTML page has the same rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -43,7 +43,6 @@ from weigh.schedulers import kind_or_first
 from weigh.units import (
     MIB,
     Bytes,
-    Seconds,
     duration_or_dash,
     format_duration,
     format_size,
@@ -70,7 +69,6 @@ _NAME, _LONG_NAME = 9, 11  # columns of the names of a summary's rows, and of al
 _INDENT = " " * (2 + _NAME)
 _FILE_SHARE = 0.2  # of the peak: more is worth a line
 _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
-_Number = TypeVar("_Number", Bytes, Seconds)
 _MOST_NODES = 4  # named in the summary
 MOST_RANKS = 32  # rows; of more, the largest are listed
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
@@ -208,7 +206,7 @@ def _identity_rows(record: Record) -> Iterator[ShownRow]:
     if host is not None:
         system = host.system if host.system != "unknown" else ""
         cpus = "" if host.cpus is None else f"{host.cpus} CPUs"
-        memory = _size_or_nothing(host.memory)
+        memory = size_or_dash(host.memory, "")
         yield ShownRow("where", _words_with_commas(host.name, system, cpus, memory))
 
 
@@ -227,7 +225,7 @@ def _context_rows(record: Record) -> Iterator[ShownRow]:
             ("nodes", got.nodes),
             ("GPUs", got.gpus),
         )
-        text = _words_with_commas(got.scheduler, counts, _size_or_nothing(got.memory))
+        text = _words_with_commas(got.scheduler, counts, size_or_dash(got.memory, ""))
         yield ShownRow("granted", text)
     job = record.job
     if job is not None:
@@ -250,10 +248,6 @@ def _words_with_commas(*words: str) -> str:
 
 def _named_values(*pairs: tuple[str, str | int | None]) -> str:
     return ", ".join(f"{name} {value}" for name, value in pairs if value is not None)
-
-
-def _size_or_nothing(memory_size: Bytes | None) -> str:
-    return "" if memory_size is None else format_size(memory_size)
 
 
 def _memory_trend_text(record: Record) -> str:
@@ -497,30 +491,26 @@ def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:
             yield from _folded_row(row) if row.is_summary else ()
         return
     yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
-    peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
-    if peaks:
-        sizes = [format_size(size) for size in _minimum_median_maximum(peaks)]
-        yield from _folded_row(ShownRow("memory", _spaced_words(sizes)))
-    times = {
-        "time": [usage.wall_time for usage in counted],
-        "cpu": [usage.cpu_time for usage in counted if usage.cpu_time is not None],
-    }
-    for name, values in times.items():
+    figures: tuple[tuple[str, list[float], Callable[[float], str]], ...] = (
+        (
+            "memory",
+            [usage.peak_memory.value for usage in counted if usage.peak_memory],
+            size_or_dash,
+        ),
+        ("time", [usage.wall_time for usage in counted], format_duration),
+        (
+            "cpu",
+            [usage.cpu_time for usage in counted if usage.cpu_time is not None],
+            format_duration,
+        ),
+    )
+    for name, values, text_of in figures:
         if values:
-            spread = [
-                format_duration(seconds) for seconds in _minimum_median_maximum(values)
-            ]
-            yield from _folded_row(ShownRow(name, _spaced_words(spread)))
-
-
-def _minimum_median_maximum(repeat_values: Sequence[_Number]) -> list[_Number]:
-    ordered = sorted(repeat_values)
-    # the lower of two in the middle: a value that was measured
-    return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
-
-
-def _spaced_words(column_words: list[str]) -> str:
-    return "".join(f"{word:<12}" for word in column_words).rstrip()
+            ordered = sorted(values)
+            # the lower of two in the middle: a value that was measured
+            shown = ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]
+            spread = "".join(f"{text_of(value):<12}" for value in shown)
+            yield from _folded_row(ShownRow(name, spread.rstrip()))
 
 
 def _run_request_lines(

@@ -126,16 +126,16 @@ def most_hours(submitted_jobs: Sequence[SubmittedJob]) -> MostHours | None:
 
     On exclusive nodes it may be more: all of a node counts.
     """
-    total = MostHours()
+    gpu = cpu = 0.0
     for job in submitted_jobs:
         asked = job.request
         # without a limit there is no bound; on this machine nothing is charged
         if asked.time_limit is None or job.scheduler == "local":
             return None
         hours = job.elements * asked.nodes * asked.time_limit / HOUR
-        each = MostHours(gpu=asked.gpus * hours, cpu=max(1, asked.cpus) * hours)
-        total = MostHours(gpu=total.gpu + each.gpu, cpu=total.cpu + each.cpu)
-    return total
+        gpu += asked.gpus * hours
+        cpu += max(1, asked.cpus) * hours
+    return MostHours(gpu, cpu)
 
 
 def _job_contents_text(submitted_job: SubmittedJob) -> str:
