@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.model.gpu import HEALTHY, GpuState, GpuUsage
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import printable_text, shortened_text
+from weigh.render.printable import WIDTH, printable_text, shortened_text
 from weigh.render.request_lines import folded_lines, lines_behind_name
 from weigh.render.words import (
     gpu_trouble_words,
