@@ -131,7 +131,9 @@ ANY |= {float: st.floats(0, 100)}
 
 @given(
     st.lists(values_of(GpuUsage, ANY, index=INDEX, health=HEALTH), max_size=3),
-    st.lists(values_of(GpuState, ANY, index=INDEX), max_size=3).map(tuple),
+    st.lists(values_of(GpuState, ANY, index=INDEX, cuda_index=INDEX), max_size=3).map(
+        tuple
+    ),
     st.booleans(),
 )
 def test_rows_fit_in_80_columns_whatever_the_gpu(
