@@ -49,11 +49,7 @@ class WeighCallback(Callback):
         batch_idx: int,
     ) -> None:
         """End a batch."""
-        try:
-            samples = samples_in(batch)
-        except Exception:  # noqa: BLE001 - the training must go on
-            samples = None
-        self._training.step(samples)
+        self._training.step(batch)
         if self._numbers.is_due():
             # what training_step returned: the loss, or a dictionary with it
             found = outputs.get("loss") if isinstance(outputs, dict) else outputs
@@ -92,19 +88,6 @@ class WeighCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
         """End all open phases: the training was interrupted."""
         self._training.end_all()
-
-
-def samples_in(batch: Any) -> int | None:
-    """Count the samples of a batch: a tensor, or columns of them; None if neither."""
-    shape = getattr(batch, "shape", None)
-    if shape:
-        return int(shape[0])
-    if hasattr(batch, "values"):
-        batch = tuple(batch.values())
-    if isinstance(batch, list | tuple) and batch:
-        # columns of one batch are equally long, so the first decides
-        return samples_in(batch[0])
-    return None
 
 
 def _validation_phase_name(trainer: Any) -> str:

@@ -1,6 +1,7 @@
 """Phases and steps of a training loop, for the callbacks of frameworks."""
 
-from math import isfinite
+from contextlib import suppress
+from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 from weigh.flow.run.regions import event, phase
@@ -40,18 +41,23 @@ class TrainingPhases:
         """Start the loop. *size* is nominal, *total* in steps; None if unknown."""
         self.end_steps()
         self._steps = current().begin_loop(size, total)
+        if self._steps is not None:
+            self._steps.has_lengths = False  # a step may have several batches
         self._since = self._flushed = clock()
 
     def pause(self) -> None:
         """Exclude the time up to now from the next step."""
         self._since = clock()
 
-    def step(self, samples: int | None = None) -> None:
+    def step(self, batch: object = None) -> None:
         """End a step, which started at the end of the last one or of a pause."""
         if self._steps is None:
             return
-        now = clock()
-        self._steps.add(now - self._since, samples)
+        now, samples = clock(), nan
+        with suppress(Exception):  # it is not known: the training must go on
+            samples = self._steps.count(batch)
+        self._steps.times.append(now - self._since)
+        self._steps.samples += samples
         # not at each step, which may be short: passing them on takes time
         if now - self._flushed >= LOOK_INTERVAL:
             self._steps.flush()

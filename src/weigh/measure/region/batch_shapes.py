@@ -28,9 +28,12 @@ def rows_of_batch(batch: Any, size: int | None) -> Any:
     if not isinstance(batch, list | tuple) or len(batch) == size:
         return batch
     # columns, such as (inputs, labels), have the same number of rows
-    shapes = [getattr(column, "shape", None) for column in batch]
-    rows = {shape[0] for shape in shapes if shape}
-    return batch[0] if shapes and shapes[0] and len(rows) == 1 else batch
+    rows = {column.shape[0] for column in batch if getattr(column, "shape", None)}
+    if len(rows) != 1:
+        return batch
+    first = rows_of_batch(batch[0], size) if hasattr(batch[0], "keys") else batch[0]
+    shape = getattr(first, "shape", None)
+    return first if shape and shape[0] in rows else batch
 
 
 def shape_of_rows(rows: Any) -> BatchShape | None:

@@ -269,11 +269,6 @@ class RunningLoop(OpenRegion, eq=False, kw_only=True):
     plain: type | None = None  # the rows of such batches are the batches themselves
     forecast: WholeLoopForecast | None = None  # at its end; None: all batches ran
 
-    def add(self, time: Seconds, samples: int | None) -> None:
-        """Add a batch; None: its samples are not known."""
-        self.times.append(time)
-        self.samples += nan if samples is None else samples
-
     def end(self) -> None:
         """Add the last batches, and end the loop."""
         self.flush(ends=True)

@@ -78,6 +78,8 @@ class Unsized:
         ([[Tensor("ab"), Tensor("wxyz")]], None, 2),
         ([[Tensor("ab"), Tensor("cd")]], 2, 2),
         ([{"ids": Tensor("abcd"), "mask": Tensor("wxyz")}], None, 4),
+        ([({"ids": Tensor("abcd")}, Tensor("wxyz"))], None, 4),
+        ([[{"ids": Tensor("abc")}, {"ids": Tensor("abc")}]], None, 2),
         # a batch of no length leaves all unknown
         ([[1, 2], 7, [4]], None, None),
         ([[1, 2], Unsized(), [4]], None, None),
