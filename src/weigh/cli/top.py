@@ -12,9 +12,9 @@ import click
 from weigh.cli import options
 from weigh.errors import UsageError
 from weigh.flow.records.records import open_store
-from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import TopWatcher
 from weigh.lazy_modules import lazy_module
+from weigh.probe.driver import visible_gpus
 from weigh.render.printable import shortened_text, unguarded_stream
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def top(*, gpus: bool, as_json: bool) -> int:
     if as_json:
         raise UsageError("--json needs --gpus")
     store = open_store(os.getcwd(), os.environ)
-    with closing(TopWatcher(store, nvml_gpus)) as watcher:
+    with closing(TopWatcher(store, visible_gpus)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         # a dumb terminal cannot move its cursor; Windows names none

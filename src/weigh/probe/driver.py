@@ -99,3 +99,13 @@ def open_probe(environment: Mapping[str, str]) -> "GpuProbe":
                 continue
             return probe
     raise absence
+
+
+def visible_gpus() -> "GpuProbe | None":
+    """Return a probe of the GPUs that this process can see; None where none can be.
+
+    Raises:
+        NoGpuError: a driver is here, and no GPU.
+        GpuError: the driver does not start.
+    """
+    return open_probe(os.environ) if gpu_may_be_present(os.environ) else None

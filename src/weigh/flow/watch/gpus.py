@@ -101,18 +101,6 @@ class GpuWatch:
         return not self._over
 
 
-def nvml_gpus() -> GpuProbe | None:
-    """Open NVML; None where no NVIDIA driver can be here.
-
-    Raises:
-        NoGpuError: it is here and has no GPU.
-        GpuError: it does not start.
-    """
-    if not gpu_may_be_present(os.environ):
-        return None
-    return open_probe(os.environ)
-
-
 _GRANTED = (
     VARIABLE,
     *(name for kind in KINDS.values() for name in kind.variables.gpus),

@@ -15,7 +15,6 @@ import msgspec
 from weigh.errors import NoGpuError, WeighError
 from weigh.measure.gpu_account import GpuAccount
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.gpu_libraries import read_torch, torch_number
 from weigh.probe.proc import parse_stat
@@ -153,16 +152,6 @@ class RegionGpuMeter:
             peaks = (None, None) if index is None else torch_devices[index].peaks()
             moment.append(GpuMemory(uuid, used, used, used, *peaks))
         self._moment = tuple(moment)
-
-
-def visible_gpus() -> GpuProbe | None:
-    """Return a probe of the visible GPUs; None where no driver can be.
-
-    Raises:
-        NoGpuError: a driver is here, and no GPU.
-        GpuError: the driver does not start.
-    """
-    return open_probe(os.environ) if gpu_may_be_present(os.environ) else None
 
 
 def is_descendant(pid: int) -> bool:

@@ -41,7 +41,6 @@ from weigh.measure.region.gpu_meter import (
     RegionGpuMeter,
     joined_gpu_memory,
     most,
-    visible_gpus,
 )
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
@@ -53,6 +52,7 @@ from weigh.model.record import (
     RecordedRank,
     WholeLoopForecast,
 )
+from weigh.probe.driver import visible_gpus
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.gpu_libraries import wait_quietly
 from weigh.probe.own_memory import OwnMemory, own_memory
