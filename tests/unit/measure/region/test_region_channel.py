@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,9 @@ from weigh.flow.run import channel as flow_channel
 from weigh.measure.ranks import RankTracker
 from weigh.measure.region import channel as wire
 from weigh.measure.region.channel import RegionFile, read_channel
+from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
+    BatchTimes,
     MeasuringCost,
     ProgramEvent,
     ProgramPhase,
@@ -165,6 +168,59 @@ def test_no_file_or_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -
         b'{"line":"ph\n\xff\n{"line":"new"}\n[]\n' + text + b'{"li'
     )
     assert channel.regions() == whole
+
+
+def test_lines_of_two_processes_of_a_rank_are_its_regions() -> None:
+    rank, gpu = RecordedRank(3, 1, "node", 7), GpuUsage("G", "V100", peak_memory=5)
+    higher = msgspec.structs.replace(gpu, peak_memory=9)
+    loop = BatchTimes(4, 10, 40, time_mean=0.5, start=101.0, end=106.0)
+    bound = ProgramPhase(
+        *("load", 0, 1, 102.0, 105.0, 3.0, 1.0, 1, 2, 50), source=wire.BOUND
+    )
+    exact = ProgramPhase("load", 0, 2, 101.0, 104.0, 2.0, 0.5, 3, 4, 50, source="exact")
+    begun = ProgramPhase("train", 0, 0, 103.0, 103.0, 0.0, memory_before=5)
+    lines: list[wire.Line] = [
+        wire.ProcessLine("a", rank, 50, (gpu,)),
+        wire.ProcessLine("b", rank, 90, (higher,)),
+        wire.PhaseLine("a", ("load",), bound),
+        wire.PhaseLine("b", ("load",), exact),
+        wire.PhaseLine("b", ("train",), begun),
+        wire.BatchesLine("a", "short", BatchTimes(4, 1, 4, time_mean=0.1)),
+        wire.BatchesLine("b", "long", loop),
+        wire.EventLine("a", ProgramEvent("epoch", 99.0, 1)),
+    ]
+    found = wire.regions_of_lines(lines, started=100.0, ended=110.0)
+    assert found == ProgramRegions(
+        phases=(
+            ProgramPhase(
+                *("load", 0, 3, 1.0, 5.0, 5.0, 1.5, 3, 4, 50), rank=3, source="exact"
+            ),
+            ProgramPhase("train", 0, 0, 3.0, 10.0, 7.0, memory_before=5, rank=3),
+        ),
+        batches=(
+            BatchTimes(4, 10, 40, time_mean=0.5, start=1.0, end=6.0),
+            BatchTimes(4, 1, 4, time_mean=0.1),
+        ),
+        events=(ProgramEvent("epoch", 0.0, 1),),
+        ranks=(RecordedRank(3, 1, "node", 7, peak_memory=90),),
+        peak_memory=90,
+        wall_time=10.0,
+        gpus=(higher,),
+    )
+
+
+def test_peaks_are_kept_that_the_kernel_can_tell_apart_and_large_files_grow_slowly(
+    channel: Channel,
+) -> None:
+    file = RegionFile({"WEIGH_CHANNEL": str(channel.path)}, print)
+    for peak in (MIB, MIB + wire.MARK_SLACK, 2 * MIB):
+        assert file.keep_peak(wire.ProcessLine("1", memory=peak))
+    assert [line["memory"] for line in channel.lines("process")] == [
+        *(None, MIB, 2 * MIB)
+    ]
+    later = wire.clock() + 100
+    file.write_changes([wire.ProcessLine("x" * MIB)], later)
+    assert (file.is_due(later + 3.9), file.is_due(later + 4.2)) == (False, True)
 
 
 @given(st.binary(max_size=400))
