@@ -87,6 +87,8 @@ class RegionGpuMeter:
         try:
             changed = call_within_seconds(self._patience, lambda: self._ask(now))
             self._take(now, {reading.uuid: reading for reading in changed})
+            if self._probe is None:
+                self.close()
         except NoGpuError:
             self.close()
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
