@@ -1,6 +1,7 @@
 """The longest batches of a loop in place of all of them, and the time of all."""
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -179,6 +180,60 @@ def test_a_stream_without_end_is_looked_at_for_a_while(
     forecast = few.forecast(1000)
     assert forecast is not None
     assert forecast.batches == 1000
+
+
+def test_batches_of_one_length_take_as_long_as_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, few = Clock(monkeypatch), LongestBatchesFirst([["ab"]] * 100, None)
+    for _ in few:
+        clock.now += 2.0
+    forecast = few.forecast(None)
+    assert forecast is not None
+    assert forecast.time == 200.0
+
+
+def test_of_a_stream_few_batches_are_kept() -> None:
+    class Batch(list[str]):
+        """A batch that can be counted while it is alive."""
+
+    alive, most = list[weakref.ref[Batch]](), 0
+
+    def stream() -> Iterator[Batch]:
+        nonlocal most
+        for number in range(1000):
+            batch = Batch(["x" * number])
+            alive.append(weakref.ref(batch))
+            most = max(most, sum(one() is not None for one in alive))
+            yield batch
+
+    few = LongestBatchesFirst(stream(), None)
+    assert len(next(iter(few))[0]) == 999
+    assert most <= 66
+
+
+class Loader:
+    """As much as is asked of torch's DataLoader: samples, and batches of indices."""
+
+    def __init__(self) -> None:
+        self.dataset = [("x" * (number * 7 % 300), number % 2) for number in range(600)]
+        self.batch_sampler = [[first, first + 1] for first in range(0, 600, 2)]
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[list[tuple[str, int]]]:
+        for drawn in self.batch_sampler:
+            yield [self.dataset[index] for index in drawn]
+
+
+def test_a_loader_is_asked_by_its_samples_and_keeps_its_batches() -> None:
+    loader = Loader()
+    ran = [
+        max(len(text) for text, _ in batch) for batch in LongestBatchesFirst(loader, 2)
+    ]
+    assert (len(ran), ran[0], ran[-1]) == (8, 299, 299)
+    assert len(loader.batch_sampler) == 300
 
 
 class Broken(list[Any]):
