@@ -152,9 +152,10 @@ class MeasuredRegion(OpenRegion, eq=False):
         # it may have ended in another task than it began in
         if innermost.get() is self:
             innermost.set(self.parent)
-        if self.tracker is not None:
+        tracker = self.tracker  # another thread may end all regions
+        if tracker is not None:
             self.wall_time, self.cpu_time = now - self.start, cpu - self.cpu_start
-            self.tracker.leave(self)
+            tracker.leave(self)
 
     def figures(self) -> ProgramPhase:
         """Return the figures of a call, which may not have ended."""
@@ -275,8 +276,9 @@ class RunningLoop(OpenRegion, eq=False, kw_only=True):
 
     def flush(self, *, ends: bool = False) -> None:
         """Add the batches since the last call to the total; read the memory."""
-        if self.tracker is not None:
-            self.tracker.add_batches(self, ends=ends)
+        tracker = self.tracker  # another thread may end all regions
+        if tracker is not None:
+            tracker.add_batches(self, ends=ends)
         self.samples = 0
         del self.times[:]
 
@@ -387,10 +389,11 @@ class RegionTracker:
     @_measures_or_turns_off
     def leave(self, phase: MeasuredRegion) -> None:
         """Add a call of a phase, whose clocks have stopped."""
-        self._look(phase, ends=True)
-        call = phase.figures()
-        self._phases[phase.path] = joined_phases(self._phases[phase.path], call)
-        self._note_change(phase.path, call.end)
+        if phase.tracker is self:
+            self._look(phase, ends=True)
+            call = phase.figures()
+            self._phases[phase.path] = joined_phases(self._phases[phase.path], call)
+            self._note_change(phase.path, call.end)
 
     @_measures_or_turns_off
     def begin_loop(self, size: int | None, total: int | None) -> RunningLoop:
@@ -409,10 +412,11 @@ class RegionTracker:
     @_measures_or_turns_off
     def add_batches(self, loop: RunningLoop, *, ends: bool) -> None:
         """Add the new batches of a running loop; read the memory."""
-        self._look(loop, ends=ends)
-        now = clock()
-        loop.total.add(loop, now)
-        self._note_change(loop.total.key, now)
+        if loop.tracker is self:
+            self._look(loop, ends=ends)
+            now = clock()
+            loop.total.add(loop, now)
+            self._note_change(loop.total.key, now)
 
     @_measures_or_turns_off
     def add_length(self, loop: RunningLoop) -> None:
