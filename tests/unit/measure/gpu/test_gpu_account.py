@@ -272,16 +272,6 @@ def test_this_very_process_exists_and_an_impossible_one_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole", "own", "held"), [(9, 4, 4), (9, None, 9), (None, 4, 4), (9, 0, 0)]
-)
-def test_what_a_job_held_of_a_gpu_is_the_drivers_account_of_it(
-    whole: int | None, own: int | None, held: int
-) -> None:
-    gpu = GpuUsage("u", "n", peak_memory=whole, process_peak_memory=own)
-    assert gpu.job_peak == held
-
-
-@pytest.mark.parametrize(
     ("gib", "taken"),
     [
         ((0, 0.4, 24.4, 24.4, 25), 24),  # JAX: its context, then 75 % of 32 GiB
