@@ -207,7 +207,7 @@ def test_lines_of_two_processes_of_a_rank_are_its_regions() -> None:
     )
 
 
-def test_peaks_are_kept_that_the_kernel_can_tell_apart_and_large_files_grow_slowly(
+def test_a_peak_is_kept_once_and_a_large_file_grows_slowly(
     channel: Channel,
 ) -> None:
     file = RegionFile({"WEIGH_CHANNEL": str(channel.path)}, print)
