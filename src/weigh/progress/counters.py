@@ -204,7 +204,7 @@ class NestedCounters:
         if counter is None:
             self._bear(step_count, time)
             return
-        counter.spent += self._gap if counter.seen < time else 0.0
+        counter.spent += self._gap
         if counter.take(step_count, time):
             self._refresh()
             if self._is_in_unknown_step(counter):
