@@ -266,7 +266,7 @@ class _MeasuredCommand:
         except OSError:
             return
         times = self._tree.times(self._leader)
-        self._has_children = times is not None and times.has_reaped
+        self._has_children = times is not None and times.faulted_by_reaped > 0
         if self._has_children:
             self._watcher.tracker.note_unseen()
 

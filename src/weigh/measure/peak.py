@@ -63,7 +63,8 @@ class PeakTracker:
         self._floor = floor
         self._top: PeakLook | None = None
         self._guessed: PeakLook | None = None  # until a count shows what is right of it
-        self._most_by_account: Bytes = 0  # had none of it been page cache
+        self._most: Bytes = 0  # at any look
+        self._open: PeakLook | None = None  # the highest bound since the last count
         self._reaped: Bytes = 0  # bytes; the largest ru_maxrss so far
         self._last: MemoryHolding | None = None
         self._readings: Mapping[int, ProcessReading] = {}
@@ -108,9 +109,9 @@ class PeakTracker:
             kinds = self._last
         high = held.high if held.is_account else held.high + spike + others
         look = PeakLook(value, held.low + spike, max(high, value), current_time, kinds)
-        if held.is_account:
-            self._most_by_account = max(self._most_by_account, look.high)
         self._note(look, held)
+        if held.passed and self._last is not None:
+            self._most = max(self._most, self._last.high + held.passed)
         self._readings = {reading.pid: reading for reading in readings}
         self._last, self._looked_at = held, current_time
         return TreeSample(current_time, value, None, len(readings))
@@ -123,6 +124,16 @@ class PeakTracker:
         if held.confirmed is not None and self._guessed is not None:
             self._keep(_without(self._guessed, 1 - held.confirmed))
             self._guessed = None
+        if held.confirmed is not None and self._open is not None:
+            # of what was open at the looks since the last count, it shows how much was
+            beyond = held.exceeded * (self._open.high - self._open.value)
+            sure = _without(self._open, 1 - held.confirmed).value
+            self._most = max(self._most, round(sure + beyond))
+            self._open = None
+        if held.confirmed is not None or held.is_account:
+            self._most = max(self._most, look.high)
+        elif self._open is None or look.high > self._open.high:
+            self._open = look
         if held.guess <= material_change(look.value):
             self._keep(look)
             return
@@ -240,7 +251,9 @@ class PeakTracker:
         low = max(top.low, self.largest, reaped)
         # what a process grew by after the last look adds to what was counted then. A
         # reaped process below the floor may have been the launcher itself
-        high = max(value + top.high - top.value, self._most_by_account, self._reaped)
+        high = max(value + top.high - top.value, self._most, self._reaped)
+        if self._open is not None:
+            high = max(high, self._open.high)
         if value > max(top.value, reaped):
             high += max(one.shared for one in self._ended)
         # a bound far above the figure means that much was not seen

@@ -75,17 +75,18 @@ class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     """CPU time of a process and its reaped children, its parent, its identity.
 
     ``faulted`` are the bytes of minor page faults, which include the copies of pages
-    shared with a fork. ``stack_start`` and ``code_start`` survive a
-    fork and change at exec, so processes with equal values may share memory.
+    shared with a fork; ``faulted_by_reaped`` those of children that it waited for.
+    ``stack_start`` and ``code_start`` survive a fork and change at exec, so processes
+    with equal values may share memory.
     """
 
     parent: int  # process id
     cpu_time: Seconds
     faulted: Bytes = 0
+    faulted_by_reaped: Bytes = 0
     code_start: int = 0
     stack_start: int = 0  # an address; 0: the kernel hides it
     has_ended: bool = False  # a zombie without threads
-    has_reaped: bool = False  # children that had faulted
 
     def is_fork_of(self, other: "ProcessTimes") -> bool:
         """Return whether neither has execed since one was forked from the other.
@@ -143,7 +144,7 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
             code_start=int(words[23]),
             stack_start=int(words[25]),
             has_ended=words[20] == b"0" and int(words[17]) <= 1,
-            has_reaped=words[8] != b"0",
+            faulted_by_reaped=int(words[8]) * _PAGE,
         )
     except (IndexError, ValueError, OverflowError):
         return None
@@ -390,8 +391,13 @@ class ProcTree:
         """Return the processes below which the tree lies; None if unknown."""
         return self.children()
 
+    def find_new(self) -> list[int]:
+        """Find new processes of the tree, and return them."""
+        before = set(self._known)
+        self._walk()
+        return [pid for pid in self._known if pid not in before]
+
     def _walk(self) -> None:
-        """Find new processes."""
         if not self._may_have_grown():
             return
         queue = self.members() or []

@@ -14,6 +14,7 @@ from weigh.probe.proc import ProcessReading
 from weigh.units import MIB
 
 FLOOR = 10 * MIB
+H = HUNDRED
 SIZES = st.integers(1, 1000)
 # what a process holds at a look, and at most between it and the look before
 TREES = st.lists(
@@ -107,6 +108,28 @@ def test_a_guess_is_the_peak_as_far_as_a_count_confirms_it(
     assert found.certainty == "counted"
 
 
+@pytest.mark.parametrize(("exceeded", "high"), [(0.0, 2), (0.5, 3), (1.0, 4)])
+def test_what_a_look_left_open_is_a_bound_as_far_as_the_next_count_exceeds_it(
+    exceeded: float, high: int
+) -> None:
+    tracker = PeakTracker(0)
+    held = MemoryHolding(2 * H, 0, 0, low=2 * H, high=4 * H, certainty="guessed")
+    tracker.look(0.1, FORKS, held)
+    assert peak_of(tracker).high == 4 * H
+    after = msgspec.structs.replace(counted(2 * H, 1.0), exceeded=exceeded)
+    tracker.look(0.2, FORKS, after)
+    assert peak_of(tracker).high == high * H
+
+
+def test_what_an_ended_process_may_have_copied_adds_to_the_look_before() -> None:
+    tracker = PeakTracker(0)
+    tracker.look(0.1, FORKS, counted(3 * H, 1.0))
+    held = msgspec.structs.replace(counted(2 * H, 1.0), passed=H)
+    tracker.look(0.2, FORKS[:1], held)
+    peak = peak_of(tracker)
+    assert (peak.value, peak.high, peak.certainty) == (3 * H, 4 * H, "guessed")
+
+
 def test_a_guess_that_nothing_contradicts_is_the_peak() -> None:
     tracker = PeakTracker(0)
     tracker.look(0.1, FORKS, guessing(4 * HUNDRED, 2 * HUNDRED))
@@ -127,7 +150,6 @@ def test_a_spike_of_which_only_files_are_left_was_memory_of_its_own() -> None:
     assert peak.value == 4 * HUNDRED
 
 
-H = HUNDRED
 # looks by process id: resident, or (resident, its mark); what is reaped at the end and
 # what forks inherited; the peak's value, low and high
 SPIKES: dict[str, tuple[list[Any], dict[str, Any], tuple[int, ...]]] = {

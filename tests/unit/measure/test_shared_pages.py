@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from live import Job, jobs, plain_pss, write_file
 from looks import reading
 
+from weigh.measure.memory.counts import count_by_shares
 from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.memory.shared_pages import SharedPages, confirmed_by
@@ -34,11 +35,11 @@ fork(lambda: touch(memory, {last} * MIB, 96 * MIB))
 wait()
 """
 COPY_ON_WRITE = """
-memory = private(96)
+memory = private({size})
 def hold():
     ready()
     while wait():
-        touch(memory, 0, 48 * MIB); ready()
+        touch(memory, 0, {size} // 2 * MIB); ready()
 fork(hold)
 fork(hold)
 for _ in range(2): os.wait()
@@ -119,11 +120,12 @@ def test_shared_memory_counts_by_the_pages_that_somebody_touched(
 
 
 @linux
-def test_memory_shared_by_forks_counts_once_until_they_write_to_it() -> None:
-    with jobs(COPY_ON_WRITE, ready=2) as (job,):
+@pytest.mark.parametrize("size", [48, 96])  # by the kernel's shares, and by points
+def test_memory_shared_by_forks_counts_once_until_they_write_to_it(size: int) -> None:
+    with jobs(COPY_ON_WRITE.format(size=size), ready=2) as (job,):
         scene = Scene(job)
         before = scene.look()
-        assert before.anonymous == pytest.approx(96 * MIB + BASE, abs=BASE)
+        assert before.anonymous == pytest.approx(size * MIB + BASE, abs=BASE)
 
         job.go_on(2)  # whoever gets both is asked to write what it has written
         job.wait_for(2)
@@ -132,7 +134,7 @@ def test_memory_shared_by_forks_counts_once_until_they_write_to_it() -> None:
         truth = anonymous_pss(scene.tree.pids())
         scene.close()
     assert after.anonymous == pytest.approx(truth, rel=0.03)
-    assert after.anonymous >= before.anonymous + 45 * MIB
+    assert after.anonymous >= before.anonymous + 0.46 * size * MIB
     assert after.low <= guessed.high
     assert guessed.total == pytest.approx(after.total, rel=0.05)
 
@@ -253,6 +255,12 @@ class MadeUpTree:
         self.now: dict[int, int] = {}  # sizes
         self.programs: dict[int, int] = {}  # that were executed
 
+    def find_new(self) -> list[int]:
+        return []
+
+    def folder(self, pid: int) -> str:
+        return f"/nowhere/{pid}"
+
     def reading(self, pid: int) -> ProcessReading | None:
         return reading(pid, self.now[pid]) if pid in self.now else None
 
@@ -279,14 +287,29 @@ def test_what_a_fork_grows_by_after_its_size_was_read_is_no_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "total", "confirmed"), [(0, 80, 0.6), (0, 100, 1.0), (50, 100, None)]
+    ("left", "total", "confirmed", "exceeded"),
+    [(0, 80, 0.6, 0.0), (0, 100, 1.0, 0.0), (0, 130, 1.0, 0.75), (50, 100, None, 0.0)],
 )
-def test_a_count_confirms_the_guesses_that_it_counted(
-    left: int, total: int, confirmed: float | None
+def test_a_count_shows_how_far_guesses_were_right_or_exceeded(
+    left: int, total: int, confirmed: float | None, exceeded: float
 ) -> None:
-    before = MemoryHolding(100, 0, 0, low=0, high=100, guess=50)
-    counted = MemoryHolding(total, 0, 0, low=0, high=100, guess=left)
-    assert confirmed_by(counted, before).confirmed == confirmed
+    before = MemoryHolding(100, 0, 0, low=0, high=140, guess=50)
+    counted = MemoryHolding(total, 0, 0, low=0, high=140, guess=left)
+    found = confirmed_by(counted, before)
+    assert (found.confirmed, found.exceeded) == (confirmed, exceeded)
+
+
+def test_the_shares_of_forks_add_up_to_what_they_hold(tmp_path: Path) -> None:
+    for pid, (share, private) in {7: (70, 40), 8: (60, 30)}.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "smaps_rollup").write_text(
+            f"Pss_Anon: {share} kB\nPrivate_Dirty: {private} kB\nAnonymous: 100 kB\n"
+        )
+    folders = {pid: f"{tmp_path}/{pid}" for pid in (7, 8)}
+    count = count_by_shares(folders)
+    assert count is not None
+    assert (count.distinct, count.own) == (0.65, {7: 0.4, 8: 0.3})
+    assert count_by_shares({**folders, 9: "/nowhere"}) is None
 
 
 def test_a_program_executed_after_its_sizes_were_read_is_no_copy_of_its_parent() -> (

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from weigh.probe.pages import (
     ALONE,
     SHARED,
+    AnonymousShares,
     MappedStretch,
     ProcessPages,
     merged_stretches,
     parse_maps,
     parse_mountinfo,
+    parse_shares,
     spread,
     tmpfs_devices,
 )
@@ -45,6 +47,19 @@ def maps_line(
 
 def entries(*flags: int) -> bytes:
     return b"".join(flag.to_bytes(8, "little") for flag in flags)
+
+
+ROLLUP = (
+    b"5000-7000 ---p 00000000 00:00 0    [rollup]\n"
+    b"Rss:       900 kB\nPss:   500 kB\nPss_Anon:   120 kB\nPss_File:  9 kB\n"
+    b"Private_Dirty:   40 kB\nAnonymous:  200 kB\nAnonHugePages: 0 kB\n"
+)
+
+
+def test_the_shares_of_a_process_are_those_of_its_anonymous_memory() -> None:
+    assert parse_shares(ROLLUP) == AnonymousShares(200 << 10, 120 << 10, 40 << 10)
+    older = ROLLUP.replace(b"Pss_Anon", b"Pss_Any")
+    assert [parse_shares(text) for text in (older, ROLLUP[:60], b"")] == [None] * 3
 
 
 # maps and mountinfo

@@ -16,12 +16,14 @@ from weigh.probe.pages import (
     PAGE,
     SHARED,
     ProcessPages,
+    anonymous_shares,
     merged_stretches,
     spread,
 )
 from weigh.units import Bytes
 
 COUNT_ERROR = 0.015  # of a count of all processes, relative: of 60 counts of forks
+SHARES_ERROR = 0.002  # of a sum of shares: each is rounded to a KiB
 _RUN = 4  # pages per read: a read costs as much as a dozen of pages
 # points per count, over all its processes, which take it about 10 ms
 _READS = 1200
@@ -43,12 +45,16 @@ class PageCount(NamedTuple):
     once, ``error`` how far that may be off, relative to it; ``own`` the part of each
     one's size that nobody else maps. The truth may be as little as ``least`` where some
     have moved shared pages to other addresses: a count does not show which those are.
+    The kernel's shares (``is_by_shares``) show that, and several versions of a page;
+    each process had ``sizes`` at that moment.
     """
 
     distinct: float
     error: float = COUNT_ERROR
     own: Mapping[int, float] = {}
     least: float = 1.0
+    is_by_shares: bool = False
+    sizes: Mapping[int, Bytes] = {}
 
 
 def processes_to_count(sizes: Mapping[int, Bytes]) -> list[int]:
@@ -56,6 +62,27 @@ def processes_to_count(sizes: Mapping[int, Bytes]) -> list[int]:
     first, *others = sorted(sizes, key=lambda pid: -sizes[pid])
     shuffled = _spread_order(others, skip=_random_below(len(others)))
     return [first, *shuffled[: _MOST_PROCESSES - 1]]
+
+
+def count_by_shares(folders: Mapping[int, str]) -> PageCount | None:
+    """Count the anonymous memory of forks by the kernel's shares of each page.
+
+    *folders* are those of all of them in /proc. None where that is not readable.
+    """
+    shares = {pid: anonymous_shares(folder) for pid, folder in folders.items()}
+    distinct = 0
+    own, sizes = {}, {}
+    for pid, figures in shares.items():
+        if figures is None:
+            return None
+        sizes[pid] = figures.anonymous
+        distinct += figures.share
+        # what is shared is in it by a half at most
+        least = 2 * figures.share - figures.anonymous
+        private = min(figures.share, max(least, figures.private))
+        own[pid] = private / max(1, figures.anonymous)
+    part = distinct / max(1, sum(sizes.values()))
+    return PageCount(part, SHARES_ERROR, own, part, is_by_shares=True, sizes=sizes)
 
 
 def count_family(

@@ -14,7 +14,6 @@ There is one account: a count corrects it by how sure the two are, and a look wi
 count reads the same account, with wider bounds.
 """
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
@@ -31,7 +30,9 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     """One process at a look.
 
     ``anonymous`` and ``mapped`` (files and shared memory) are its resident bytes,
-    ``faulted`` the bytes of all its page faults; ``image`` is as in its reading.
+    ``faulted`` and ``faulted_by_reaped`` are the bytes of its page faults and those of
+    children that it waited for; ``room`` is by how much it was larger once, and
+    ``image`` is as in its reading.
     """
 
     pid: int
@@ -40,6 +41,8 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     anonymous: Bytes
     mapped: Bytes
     faulted: Bytes
+    faulted_by_reaped: Bytes = 0
+    room: Bytes = MIB
     image: bytes = b""
 
     def faults_since(self, old: "MemberReading") -> Bytes:
@@ -54,21 +57,22 @@ def corrected_estimate(
 ) -> PageEstimate:
     """Return what an *estimate* and a count with an *error* show together.
 
-    Each weighs as much as it is sure. An estimate that the count contradicts is not as
-    sure as its bounds say; of others, the bounds still hold, and the value is the surer
-    the closer it is to what was counted.
+    Both bounds hold. Of an estimate that the count contradicts, those of the count do.
+    The value is the surer the closer it is to what was counted.
     """
-    off = abs(counted - estimate.value) - error
-    spread = max((estimate.high - estimate.low) / 2, off, 1.0)
-    both = math.hypot(spread, error)
+    spread = (estimate.high - estimate.low) / 2
+    low, high = max(estimate.low, counted - error), min(estimate.high, counted + error)
+    if low > high:
+        low, high, spread = counted - error, counted + error, abs(counted)
     # bounds allow for what a count may just have ruled out
     found = min(spread, abs(counted - estimate.value))
     part = found**2 / max(1.0, found**2 + error**2)
-    value = round(estimate.value + part * (counted - estimate.value))
-    low, high = value - spread * error / both, value + spread * error / both
-    if estimate.low - error <= counted <= estimate.high + error:
-        low, high = max(low, estimate.low), min(high, estimate.high)
-    return PageEstimate(value, min(value, round(low)), max(value, round(high)))
+    value = estimate.value + part * (counted - estimate.value)
+    value = min(high, max(low, value))
+    # where the two hardly meet, neither is as sure as it seems
+    unsure = min(spread, error) / 2
+    low, high = min(low, value - unsure), max(high, value + unsure)
+    return PageEstimate(round(value), round(low), round(high))
 
 
 class GuessDoubt:
@@ -89,13 +93,22 @@ class GuessDoubt:
 
 
 class ForkMember:
-    """One process of a family, and which of its bytes nobody else maps."""
+    """One process of a family, and which of its bytes nobody else maps.
 
-    __slots__ = ("own", "seen")
+    Of ``own``, ``grown`` is by how much it has grown: the others are copies. Of its
+    unexplained faults since the last count, ``faults``, so many as are ``trusted`` are
+    like those before.
+    """
+
+    __slots__ = ("faults", "grown", "own", "room", "seen", "trusted")
 
     def __init__(self, seen: MemberReading, own: Bytes) -> None:
         self.seen = seen
         self.own = own
+        self.grown = own
+        self.room = seen.room
+        self.faults: Bytes = 0
+        self.trusted: Bytes = 0
 
 
 class ForkFamily:
@@ -110,6 +123,8 @@ class ForkFamily:
         self.members: dict[int, ForkMember] = {}
         self._doubt = GuessDoubt()
         self._copied: Bytes = 0  # at most, by all members that there were
+        self.passed: Bytes = 0  # at most, that ended members copied since the last look
+        self._versions: Bytes = 0  # of copies that forks have shared since
         self._begin_anew()
 
     def _begin_anew(
@@ -143,12 +158,16 @@ class ForkFamily:
         before = self.sizes()
         # What an ended member shared, another one still holds: but for the old versions
         # of what others copied, which it may have been the last to hold
+        self.passed = self._copied_at_the_end(group)
+        stayed = [seen for seen in group if seen.pid in before]
+        born = [seen for seen in group if seen.pid not in before]
+        # an orphan may be a fork of a member that has ended, and has its pages
+        has_heir = any(seen.parent not in before for seen in born)
         for pid in before.keys() - present:
             ended = self.members.pop(pid)
             shared = ended.seen.anonymous - ended.own
             self._below += self._doubt.part * min(shared, self._copied)
-        stayed = [seen for seen in group if seen.pid in before]
-        born = [seen for seen in group if seen.pid not in before]
+            self._shared += ended.own if has_heir else 0
         # All with whom it shared pages have ended, and left none to a fork of theirs:
         # alone it shares nothing, also not the old versions of what it copied
         if len(group) == 1 or (
@@ -156,22 +175,47 @@ class ForkFamily:
         ):
             alone = (stayed or group)[0]
             self.members = {alone.pid: ForkMember(alone, alone.anonymous)}
-            self._copied = 0
+            self._copied = self._versions = 0
             self._begin_anew()
         for seen in stayed:
             self._grow(self.members[seen.pid], seen)
+        # what all have copied is shared no more, whatever is forked from now on
+        if all(seen.parent in self.members for seen in born):
+            rest = sum(self.sizes().values()) - self._own_of_all()
+            self._shared = min(self._shared, rest)
         # of those that are met together, the eldest is the one without a parent here
         born.sort(key=lambda seen: (seen.parent in present, -seen.anonymous))
         for seen in born:
             if seen.pid not in self.members:
                 self._join(seen, before)
 
+    def _copied_at_the_end(self, group: Sequence[MemberReading]) -> Bytes:
+        """Return what ended members may have copied after the last look at them.
+
+        The faults of a child are added to its parent's when that has waited for it.
+        """
+        present = {seen.pid for seen in group}
+        ended = [one for pid, one in self.members.items() if pid not in present]
+        passed = 0
+        for seen in group:
+            children = [one for one in ended if one.seen.parent == seen.pid]
+            if seen.pid not in self.members or not children:
+                continue
+            faults = seen.faulted_by_reaped
+            faults -= self.members[seen.pid].seen.faulted_by_reaped
+            faults -= sum(child.seen.faulted for child in children)
+            shared = sum(child.seen.anonymous - child.own for child in children)
+            passed += max(0, min(shared, faults))
+        return passed
+
     def _grow(self, member: ForkMember, seen: MemberReading) -> None:
         old, member.seen = member.seen, seen
         growth = seen.anonymous - old.anonymous
         lost = min(member.own, max(0, -growth))  # what was taken last goes first
         member.own += growth if growth > 0 else -lost
-        self._doubt_guess(max(0, -growth - lost), lost)
+        member.grown = min(member.own, max(0, member.grown + growth))
+        self._below += max(0, -growth - lost)
+        self._may_exceed(member, lost, lost)
         self._copy(member, seen.faults_since(old))
 
     def _join(self, seen: MemberReading, before: Mapping[int, Bytes]) -> None:
@@ -183,76 +227,103 @@ class ForkFamily:
         parent = self.members.get(seen.parent, eldest)
         # what was the parent's alone is shared from the fork on
         self._shared += parent.own
-        parent.own = 0
+        self._versions += parent.own - parent.grown
+        parent.own = parent.grown = 0
         # a fork starts without page faults: all of them are its own
         faults = max(0, seen.faulted - seen.mapped // _FILES_PER_FAULT)
         size = before.get(seen.parent, parent.seen.anonymous)
         grown = min(max(0, seen.anonymous - size), faults)
         member = self.members[seen.pid] = ForkMember(seen, grown)
-        self._doubt_guess(grown, 0)
+        self._below += grown
         self._copy(member, faults - grown)
 
     def _copy(self, member: ForkMember, faults: Bytes) -> None:
         """Assume that a learned part of *faults* copied shared pages."""
         most = min(member.seen.anonymous - member.own, faults)
-        guess = round(most * self.copies)
+        # one that was never larger has freed nothing that it could take anew
+        member.room = max(member.room, member.seen.room)
+        copies = self.copies if member.room >= MIB else 1.0
+        guess = round(most * copies)
         member.own += guess
         self._faults += most
         self._copied += most
         self.guess += guess
-        self._doubt_guess(guess, most - guess)
+        self._below += guess
+        self._may_exceed(member, most - guess, faults)
 
-    def _doubt_guess(self, below: Bytes, above: Bytes) -> None:
-        """Widen the bounds: the upper one as far as guesses were off before."""
-        self._below += below
-        self._above += self._doubt.part * above
+    def _may_exceed(self, member: ForkMember, above: Bytes, change: Bytes) -> None:
+        """Widen the upper bound after a *change* of a member.
+
+        What a count has shown of some changes of it holds for as many that come after:
+        of those, by as much as guesses were off before.
+        """
+        trusted = min(1.0, max(0, member.trusted - member.faults) / max(1, change))
+        member.faults += change
+        self._above += above * (1 - trusted * (1 - self._doubt.part))
 
     def _own_of_all(self) -> Bytes:
         return sum(member.own for member in self.members.values())
 
-    def correct(self, count: PageCount, grown: Mapping[int, Bytes]) -> None:
+    def correct(
+        self,
+        count: PageCount,
+        grown: Mapping[int, Bytes],
+        faults: Mapping[int, Bytes] = {},
+    ) -> None:
         """Correct the guesses by a count made since the last look.
 
         *grown* is by how much members have grown in between, or shrunk: by what is
-        their own.
+        their own. Their *faults* beyond that may have been copies before the count.
         """
         sizes = self.sizes()
         most, least = sum(sizes.values()), max(sizes.values())
-        change = sum(grown.values())
-        estimate = self.estimate()
-        at_least, at_most = (
-            part * (most + change) - change
-            for part in (min(count.least, count.distinct), count.distinct)
-        )
-        # within what the count leaves open, the model knows better
-        counted = min(at_most, max(at_least, estimate.value))
-        self._doubt.learn(estimate, counted)
-        corrected = corrected_estimate(estimate, counted, counted * count.error)
-        union = nearest_within(corrected.value, least, most)
-        below, above = union - corrected.low, corrected.high - union
-        # the count agrees: what is known of each member is better than a sample
-        if abs(union - estimate.value) <= COUNT_ERROR * union:
-            self._begin_anew(self._shared, below, above)
-            return
-        # members that were not read are like the others on average
-        usual = sum(count.own.values()) / max(1, len(count.own))
-        own = {
-            pid: count.own.get(pid, usual) * (size + grown.get(pid, 0))
-            - grown.get(pid, 0)
+        # shares have each size of their own moment
+        grown = {
+            pid: count.sizes.get(pid, size + grown.get(pid, 0)) - size
             for pid, size in sizes.items()
         }
-        # by as much, the sample was off
-        part = max(0.0, 1 + (union - counted) / max(1.0, sum(own.values())))
-        known = self._own_of_all() - self.guess
+        change = sum(grown.values())
+        visible = counted_most = round(count.distinct * (most + change) - change)
+        error = 0
+        if not count.is_by_shares:
+            # two versions of a page at an address, each of several members, look like
+            # one; and some of the growth came after the points were read
+            counted_most += min(self._versions, self._shared)
+            error += round(abs(change) * (1 - count.distinct))
+        estimate = self.estimate()
+        least_part = min(count.least, count.distinct)
+        # within what the count leaves open, the model knows better
+        counted = max(least_part * (most + change) - change, estimate.value)
+        counted = min(counted_most, counted)
+        self._doubt.learn(estimate, counted)
+        corrected = corrected_estimate(estimate, counted, counted * count.error + error)
+        union = nearest_within(corrected.value, least, most)
+        below, above = max(0, union - corrected.low), max(0, corrected.high - union)
+        if not count.is_by_shares:
+            self._versions = min(self._versions, max(0, union - visible))
+        for member in self.members.values():
+            member.trusted = max(member.faults, member.trusted - member.faults)
+            member.faults = 0
+        # where the count agrees, what is known of each member is better than a sample
+        if abs(union - estimate.value) > COUNT_ERROR * union:
+            self._divide(count.own, grown)
+            # few faults since the last count show nothing about the part that copied
+            if self._faults > MIB:
+                copied = counted - estimate.value + self.guess
+                self.copies = min(1.0, max(0.0, copied / self._faults))
+        # copies before the count are in it, and are guessed at the next look as well
+        below += round(self.copies * sum(faults.get(pid, 0) for pid in sizes))
+        self._begin_anew(max(0, union - self._own_of_all()), below, above)
+
+    def _divide(self, parts: Mapping[int, float], grown: Mapping[int, Bytes]) -> None:
+        """Set what is each member's own, from the counted *parts* of their sizes."""
+        # members that were not read are like the others on average
+        usual = sum(parts.values()) / max(1, len(parts))
         for pid, member in self.members.items():
-            member.own = nearest_within(own[pid] * part, 0, sizes[pid])
-        # few faults since the last count show nothing about the part that copied
-        if self._faults > MIB:
-            copied = (self._own_of_all() - max(0, known)) / self._faults
-            self.copies = min(1.0, max(0.0, copied))
-        # at least two members hold each shared page
-        rest = most - self._own_of_all()
-        self._begin_anew(min(max(0, union - most + rest), rest // 2), below, above)
+            size = member.seen.anonymous
+            own = parts.get(pid, usual) * (size + grown[pid]) - grown[pid]
+            member.own = nearest_within(own, 0, size)
+            member.grown = min(member.grown, member.own)
 
 
 class PageOverlap:

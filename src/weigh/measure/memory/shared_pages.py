@@ -8,13 +8,13 @@ for well under 1 % of the job's time.
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
 
 import msgspec
 
 from weigh.measure.memory.counts import (
     COUNT_ERROR,
     PageCount,
+    count_by_shares,
     count_family,
     count_files,
     processes_to_count,
@@ -31,6 +31,9 @@ _FIRST_CREDIT, _MOST_CREDIT = 0.008, 0.03
 _CREDIT_SHARE = 0.05  # of the job's own CPU time
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
 _LATE_FAULTS = MIB // 4  # unexplained: worth a second look at the size
+# the kernel's shares take .1 us for each page, and hold the lock of the memory map
+_LARGEST = 96 * MIB  # of a process: 3 ms
+_LARGEST_SUM = 384 * MIB  # of a family: 10 ms, as long as a count of pages takes
 _GUESSED = 0.1  # a figure that may be off by more is no count
 
 
@@ -49,18 +52,17 @@ class SharedPages:
         # a first count may be made at once
         self._started = self._count_at = clock()
         self._pause = _SHORTEST_PAUSE
+        self._width: Bytes = 0  # of the bounds, after the last count
         # by the identity that forks share, see `_family_name`
         self._families: dict[Hashable, ForkFamily] = {}
         self._files, self._shmem = PageOverlap(), PageOverlap()
         self._seen: dict[int, MemberReading] = {}  # at the look before
-        self._tmpfs: frozenset[bytes] | None = None
-        self._refused: set[int] = set()
-        self._has_opened = False  # the pages of a process at least once
+        self._pages = ReadablePages(tree)
 
     @property
     def is_refused(self) -> bool:
         """Whether no process has let weigh read its pages."""
-        return bool(self._refused) and not self._has_opened
+        return self._pages.is_refused
 
     def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> MemoryHolding:
         """Add the processes up; count shared pages where they may exceed *best*."""
@@ -71,8 +73,12 @@ class SharedPages:
         before = time.thread_time()
         is_counted = self._count(kept)
         self.spent += time.thread_time() - before
+        # too much has changed beside it: the next look shows what it is by then
+        if not is_counted and not self.is_refused:
+            return held
         if is_counted:
             held = confirmed_by(self._add_up(kept), held)
+        self._width = held.high - held.low
         found_peak = is_counted and held.total > best + material_change(best)
         # a peak that still grows is counted often, a level memory less and less often
         pause = _SHORTEST_PAUSE if found_peak else 2 * self._pause
@@ -118,6 +124,8 @@ class SharedPages:
                 anonymous=reading.anonymous,
                 mapped=reading.file + reading.shared,
                 faulted=times.faulted,
+                faulted_by_reaped=times.faulted_by_reaped,
+                room=reading.peak - reading.resident,
                 image=reading.image,
             )
             if seen is not None and member.faults_since(seen) > _LATE_FAULTS:
@@ -165,6 +173,7 @@ class SharedPages:
             kernel,
             certainty="guessed" if is_guess else "counted",
             guess=sum(family.guess for family in self._families.values()),
+            passed=sum(family.passed for family in self._families.values()),
         )
 
     def _is_worth_counting(self, held: MemoryHolding, best: Bytes) -> bool:
@@ -174,89 +183,136 @@ class SharedPages:
         if self.is_refused or held.high - held.low <= material_change(2 * scale):
             return False
         is_new = held.total > best + material_change(2 * best)
+        # or more is open by now than the last count has left
+        width = held.high - held.low
+        is_new |= may_be_peak and width > 2 * self._width + material_change(2 * scale)
         return (is_new or self._clock() >= self._count_at) and self.may_spend()
 
     def _count(self, kept: Sequence[ProcessReading]) -> bool:
         """Count what is shared, and correct the account; False if nothing was read."""
-        mapped = {reading.pid: reading.file + reading.shared for reading in kept}
-        counts: dict[Hashable, PageCount] = {}
-        of_files: Mapping[bool, PageCount] = {}
-        with ExitStack() as stack:
-            opened: dict[int, ProcessPages] = {}
-            for name, family in self._families.items():
-                sizes = family.sizes()
-                pages = self._open(stack, opened, sizes) if len(sizes) > 1 else {}
-                # one alone shares nothing
-                found = count_family(pages, sizes) if len(pages) > 1 else None
-                if found is not None:
-                    counts[name] = found
-            # of one process, or of small files, nothing is shared that matters
-            if sum(mapped.values()) - max(mapped.values()) > MIB:
-                pages = self._open(stack, opened, mapped)
-                if len(pages) > 1:
-                    of_files = count_files(pages, len(mapped), sum(mapped.values()))
-            grown = self._grown_since([one for one in kept if one.pid in opened])
-        if grown is None or not (counts or of_files):
+        try:
+            of_families = {
+                name: count
+                for name, family in self._families.items()
+                if (count := self._count_family(kept, family)) is not None
+            }
+            of_files = self._count_files(kept)
+        finally:
+            opened = self._pages.close()
+        # the shares of a fork that was born beside the count are missing in it
+        for pid in self._tree.find_new():
+            times = self._tree.times(pid)
+            parent = None if times is None else self._seen.get(times.parent)
+            if parent is not None:
+                of_families.pop(parent.family, None)
+        counted = opened.union(*(count.own for count in of_families.values()))
+        changes = self._changed_since([one for one in kept if one.pid in counted])
+        if changes is None or not (of_families or of_files):
             return False
-        for name, count in counts.items():
-            family = self._families[name]
-            family.correct(count, {pid: grown.get(pid, 0) for pid in family.members})
-        if False in of_files:
-            self._files.correct([one.file for one in kept], of_files[False])
-        if True in of_files:
-            self._shmem.correct([one.shared for one in kept], of_files[True])
+        for name, count in of_families.items():
+            self._families[name].correct(count, *changes)
+        for is_shared, overlap in ((False, self._files), (True, self._shmem)):
+            if is_shared in of_files:
+                sizes = [one.shared if is_shared else one.file for one in kept]
+                overlap.correct(sizes, of_files[is_shared])
         return True
 
-    def _grown_since(
-        self, counted: Sequence[ProcessReading]
-    ) -> dict[int, Bytes] | None:
-        """Return by how much processes have grown between their reading and a count.
+    def _count_family(
+        self, kept: Sequence[ProcessReading], family: ForkFamily
+    ) -> PageCount | None:
+        """Count forks; None for one alone, which shares nothing, or if one ended."""
+        sizes = family.sizes()
+        residents = [one.resident for one in kept if one.pid in sizes]
+        if len(residents) < 2:  # noqa: PLR2004
+            return None
+        if max(residents) <= _LARGEST and sum(residents) <= _LARGEST_SUM:
+            count = count_by_shares({pid: self._tree.folder(pid) for pid in sizes})
+            if count is not None:
+                return count
+        pages = self._pages.of_some(sizes)
+        return count_family(pages, sizes) if len(pages) > 1 else None
 
-        None if one gave back memory that it may have shared: that seems to be the
-        others' alone then, and would count twice. What it frees is its own first.
+    def _count_files(self, kept: Sequence[ProcessReading]) -> Mapping[bool, PageCount]:
+        mapped = {reading.pid: reading.file + reading.shared for reading in kept}
+        whole = sum(mapped.values())
+        # of one process, or of small files, nothing is shared that matters
+        if whole - max(mapped.values()) <= MIB:
+            return {}
+        pages = self._pages.of_some(mapped)
+        return count_files(pages, len(mapped), whole) if len(pages) > 1 else {}
+
+    def _changed_since(
+        self, counted: Sequence[ProcessReading]
+    ) -> tuple[dict[int, Bytes], dict[int, Bytes]] | None:
+        """Return what happened to processes between their reading and a count.
+
+        By how much each has grown, and its faults that growth does not explain. None if
+        one gave back memory that it may have shared: that seems to be the others' alone
+        then, and would count twice. What it frees is its own first.
         """
-        own = {
-            pid: member.own
-            for family in self._families.values()
-            for pid, member in family.members.items()
-        }
-        grown = {}
+        grown: dict[int, Bytes] = {}
+        faults: dict[int, Bytes] = {}
         for old in counted:
-            now = self._tree.reading(old.pid)
-            if now is None:
+            pid, seen = old.pid, self._seen[old.pid]
+            # the size is read last, or growth would pass for copies
+            times, now = self._tree.times(pid), self._tree.reading(pid)
+            if now is None or times is None:
                 return None
-            grown[old.pid] = now.anonymous - old.anonymous
+            grown[pid] = now.anonymous - old.anonymous
+            own = self._families[seen.family].members[pid].own
             given_back = max(
-                -grown[old.pid] - own[old.pid],
-                old.shared - now.shared,
-                old.file - now.file,
+                -grown[pid] - own, old.shared - now.shared, old.file - now.file
             )
             if given_back > material_change(old.resident):
                 return None
-        return grown
+            later = msgspec.structs.replace(
+                seen,
+                anonymous=now.anonymous,
+                mapped=now.file + now.shared,
+                faulted=times.faulted,
+            )
+            faults[pid] = later.faults_since(seen)
+        return grown, faults
 
-    def _open(
-        self,
-        stack: ExitStack,
-        opened: dict[int, ProcessPages],
-        sizes: Mapping[int, Bytes],
-    ) -> dict[int, ProcessPages]:
+
+class ReadablePages:
+    """Opens the pages of processes, until they are closed; remembers who refused."""
+
+    def __init__(self, tree: ProcTree) -> None:
+        self._tree = tree
+        self._tmpfs: frozenset[bytes] | None = None
+        self._opened: dict[int, ProcessPages] = {}
+        self._refused: set[int] = set()
+        self._has_opened = False  # the pages of a process at least once
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether no process has let weigh read its pages."""
+        return bool(self._refused) and not self._has_opened
+
+    def of_some(self, sizes: Mapping[int, Bytes]) -> dict[int, ProcessPages]:
         """Open the pages of some processes, those that end or refuse left out."""
         if self._tmpfs is None:
             self._tmpfs = tmpfs_devices(own_mounts())
         pids = processes_to_count(sizes)
-        for pid in set(pids) - self._refused - set(opened):
+        for pid in set(pids) - self._refused - set(self._opened):
             try:
-                pages = ProcessPages(self._tree.folder(pid), self._tmpfs)
+                self._opened[pid] = ProcessPages(self._tree.folder(pid), self._tmpfs)
             except PermissionError:  # not dumpable, or hardened
                 self._refused.add(pid)
-                continue
             except (OSError, ValueError):
                 continue
-            stack.callback(pages.close)
-            opened[pid] = pages
-            self._has_opened = True
-        return {pid: opened[pid] for pid in pids if pid in opened}  # in their order
+            else:
+                self._has_opened = True
+        # in their order
+        return {pid: self._opened[pid] for pid in pids if pid in self._opened}
+
+    def close(self) -> set[int]:
+        """Close them; return whose they were."""
+        pids = set(self._opened)
+        while self._opened:
+            self._opened.popitem()[1].close()
+        return pids
 
 
 def confirmed_by(counted: MemoryHolding, before: MemoryHolding) -> MemoryHolding:
@@ -266,7 +322,11 @@ def confirmed_by(counted: MemoryHolding, before: MemoryHolding) -> MemoryHolding
     """
     if counted.guess:
         return counted
-    # by which part of the guess the count came out lower
-    wrong = (before.total - counted.total) / max(1, before.guess)
-    confirmed = min(1.0, max(0.0, 1 - wrong)) if before.guess else 1.0
-    return msgspec.structs.replace(counted, confirmed=confirmed)
+    # by which part of the guess the count came out lower, or of the upper bound higher
+    more = counted.total - before.total
+    confirmed = 1 + more / before.guess if before.guess else 1.0
+    return msgspec.structs.replace(
+        counted,
+        confirmed=min(1.0, max(0.0, confirmed)),
+        exceeded=min(1.0, max(0.0, more / max(1, before.high - before.total))),
+    )
