@@ -355,9 +355,9 @@ class PageOverlap:
         if not self._sum or most == least:
             return PageEstimate(least, least, most)
         if most < self._sum:
-            # shrunk since the count: the overlap shrinks in proportion
-            union, above = self._union * most / self._sum, most - least
-            below = above
+            # shrunk since the count: the overlap shrinks in proportion; nothing came
+            union = self._union * most / self._sum
+            above, below = self._union - union, most - least
         else:
             # grown since the count: new pages are taken to be mapped already
             union, above, below = float(self._union), most - self._sum, 0

@@ -73,7 +73,7 @@ class SharedPages:
         before = time.thread_time()
         is_counted = self._count(kept)
         self.spent += time.thread_time() - before
-        # too much has changed beside it: the next look shows what it is by then
+        # too much has changed meanwhile: the next look shows what it is by then
         if not is_counted and not self.is_refused:
             return held
         if is_counted:
@@ -199,7 +199,7 @@ class SharedPages:
             of_files = self._count_files(kept)
         finally:
             opened = self._pages.close()
-        # the shares of a fork that was born beside the count are missing in it
+        # the shares of a fork that was born during the count are missing in it
         for pid in self._tree.find_new():
             times = self._tree.times(pid)
             parent = None if times is None else self._seen.get(times.parent)
