@@ -204,7 +204,8 @@ class NestedCounters:
         if counter is None:
             self._bear(step_count, time)
             return
-        counter.spent += self._gap
+        # once of each moment, in which a bar may be drawn several times
+        counter.spent += self._gap if counter.seen < time else 0.0
         if counter.take(step_count, time):
             self._refresh()
             if self._is_in_unknown_step(counter):

@@ -86,6 +86,13 @@ def test_the_interval_holds_the_end_of_nine_in_ten_tools() -> None:
     assert statistics.mean(look.holds for look in known) >= 0.88
 
 
+def test_bars_of_training_and_validation_count_for_their_time() -> None:
+    found = looks("recent/tqdm_train_valid")
+    assert [found[share].error for share in (0.2, 0.5, 0.8)] == pytest.approx(
+        [0, 0, 0], abs=0.04
+    )
+
+
 def test_after_a_fifth_half_of_the_ends_are_known_within_an_eighth() -> None:
     errors = [looks(name)[0.2].error for name in names("tools")]
     assert statistics.median(one for one in errors if one is not None) <= 1 / 8
