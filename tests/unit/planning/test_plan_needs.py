@@ -1,16 +1,24 @@
 """What tasks need by the records of runs, and by curves through them."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sessions import check_session
+from transcript import check_answers
 
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
-from weigh.planning.record_match import RecordLibrary, failed_runs, record_candidates
+from weigh.planning.record_match import (
+    RecordLibrary,
+    command_parts,
+    failed_runs,
+    kind_of_command,
+    record_candidates,
+)
 from weigh.store.index import head_of
 from weigh.units import GIB, MIB
 
@@ -65,6 +73,16 @@ def needs(
 def test_worked_examples_of_needs() -> None:
     path = Path(__file__).with_name("plan_needs.session")
     check_session(path, {"run": run, "needs": needs})
+
+
+def test_commands_count_as_the_same_by_their_program_and_script() -> None:
+    asked = {
+        "words that count as the same": lambda line: " ".join(
+            kind_of_command(shlex.split(line), {})
+        ),
+        "program and script of": lambda line: " ".join(command_parts(line.split())[0]),
+    }
+    check_answers(Path(__file__).with_name("kinds_of_commands.texts"), asked)
 
 
 @given(

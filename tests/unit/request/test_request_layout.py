@@ -1,9 +1,12 @@
 """The request for a run of several ranks: no placement of them gets too little."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sessions import check_session
 from some_ranks import run_of_ranks
 
 from weigh.flow.scan.from_records import (
@@ -13,7 +16,7 @@ from weigh.flow.scan.from_records import (
 )
 from weigh.model.record import Record, Request
 from weigh.planning import needs
-from weigh.request import from_usages, per_task
+from weigh.request import from_usages
 from weigh.schedulers import gridengine, slurm
 from weigh.units import MIB
 
@@ -51,52 +54,10 @@ def test_memory_is_enough_for_each_node_as_it_was(
     assert request.nodes * (request.ntasks_per_node or 0) >= request.ntasks
 
 
-def test_the_layout_is_written_for_slurm_and_grid_engine() -> None:
-    run = run_of_ranks([[100 * MIB, 150 * MIB], [200 * MIB, 250 * MIB]], cpus=1.9)
-    request = msgspec.structs.replace(asked(run), virtual_memory=4000 * MIB)
-    assert slurm.TEXT.directives(request)[:4] == (
-        "--nodes=2",
-        "--ntasks-per-node=2",
-        "--mem=540M",
-        "--cpus-per-task=2",
-    )
-    assert slurm.TEXT.any_layout(request)[:2] == ("--ntasks=4", "--mem-per-cpu=150M")
-    assert gridengine.TEXT.directives(request)[:2] == ("-l h_vmem=500M", "-pe mpi 8")
-
-
-def test_an_uneven_layout_names_the_number_of_tasks() -> None:
-    request = asked(run_of_ranks([[MIB, MIB, MIB], [MIB]]))
-    assert slurm.TEXT.directives(request)[:3] == (
-        "--nodes=2",
-        "--ntasks=4",
-        "--ntasks-per-node=3",
-    )
-
-
-def test_workers_of_torchrun_are_one_task_per_node() -> None:
-    run = run_of_ranks([[100 * MIB] * 4, [100 * MIB] * 4], launcher="torch")
-    request = asked(run)
-    assert slurm.TEXT.directives(request)[:2] == ("--nodes=2", "--ntasks-per-node=1")
-    assert request.cpus == 4
-    assert slurm.TEXT.any_layout(request) == ()
-
-
-def test_what_was_not_seen_makes_it_a_lower_bound() -> None:
-    assert not asked(run_of_ranks([[MIB]])).lower_bound
-    request = asked(run_of_ranks([[MIB, MIB]], missing=("1 of 3 ranks were not seen",)))
-    assert request.lower_bound
-    assert any("1 of 3 ranks" in note for note in request.notes)
-
-
-def test_a_weigh_of_each_rank_is_part_of_its_request() -> None:
-    run = run_of_ranks([[10 * MIB] * 8])
-    under = run_of_ranks([[10 * MIB] * 8], own_weigh=20 * MIB)
-    plain, each = asked(run), asked(under)
-    assert plain.memory is not None
-    assert each.memory is not None
-    assert each.memory >= plain.memory + 8 * 20 * MIB - 50 * MIB
-    assert (each.memory_per_cpu or 0) >= 30 * MIB
-    assert per_task(under) == (8, 30 * MIB)
+def test_worked_examples_of_layouts() -> None:
+    names: dict[str, object] = {"slurm": slurm, "gridengine": gridengine}
+    names |= {"asked": asked, "run_of_ranks": run_of_ranks}
+    check_session(Path(__file__).with_name("request_layout.session"), names)
 
 
 @pytest.mark.parametrize("ranks", [(1, 2, 4), (2, 4, 8)])

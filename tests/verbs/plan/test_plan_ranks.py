@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 from sessions import check_session
 from some_ranks import run_of_ranks
-from transcript import named_rows
+from transcript import check_answers
 
 from weigh.flow.plan.plan import no_library
 from weigh.model.job import JobRequest
@@ -28,18 +27,19 @@ from weigh.schedulers.job_script import request_of
 from weigh.store.index import head_of
 from weigh.units import MIB
 
-LAUNCHERS = named_rows(Path(__file__).with_name("launchers.texts"))["lines"]
+
+def launched(line: str) -> str:
+    words = task_line_words(line)
+    found = launch_of(words)
+    known = ("none",) if found is None else msgspec.structs.astuple(found)
+    layout = " ".join("-" if one is None else str(one) for one in known)
+    return f"{layout} {command_parts(words)[0][0]}"
 
 
-@pytest.mark.parametrize(("line", "layout", "program"), LAUNCHERS)
-def test_the_ranks_that_a_line_starts_are_read_from_its_launcher(
-    line: str, layout: str, program: str
-) -> None:
-    """A layout is its ranks, nodes, ranks on a node, CPUs of a rank."""
-    found = launch_of(task_line_words(line))
-    known = () if found is None else msgspec.structs.astuple(found)
-    assert " ".join("-" if one is None else str(one) for one in known) == layout
-    assert command_parts(task_line_words(line))[0][0] == program
+def test_the_ranks_that_a_line_starts_are_read_from_its_launcher() -> None:
+    path = Path(__file__).with_name("launchers.texts")
+    name = "ranks, nodes, ranks on a node and CPUs of a rank, and the program"
+    check_answers(path, {name: launched})
 
 
 def measured(

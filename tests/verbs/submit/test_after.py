@@ -60,7 +60,7 @@ def test_a_job_waits_for_one_that_was_cancelled_until_that_is_resumed(
     assert weigh.order() == ["a", "b"]
 
 
-@mainly("gridengine")
+@mainly("local")
 def test_two_jobs_and_one_that_waits_for_both_are_led_on(weigh: Weigh) -> None:
     first, second = chained(weigh, ONCE, begin=False)
     weigh.submit(weigh.plan("echo c >>order", name="c"), "--after", first)

@@ -11,7 +11,7 @@ from weigh.errors import SchedulerError
 from weigh.flow.follow import dependency
 from weigh.flow.here import Here
 
-EACH = mainly("slurm", "gridengine", "local")
+EACH = mainly("slurm", "gridengine")
 ONCE = "[ -e once ] || { touch once; exit 9; }; echo task >>order"
 BUG = "[ -e fixed ] && echo task >>order"
 GATHER = "echo gathered $(wc -l <order) >>order"
@@ -54,7 +54,7 @@ def test_it_does_not_run_until_what_has_failed_was_resumed(weigh: Weigh) -> None
     assert weigh.order() == ["task", "task", "gathered 2"]
 
 
-@mainly("slurm", "gridengine")
+@EACH
 def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
