@@ -55,7 +55,7 @@ def test_the_memory_of_a_task_is_that_of_its_largest_node(weigh: Weigh) -> None:
     hold = "held = bytearray(150 << 20); import time; time.sleep(2)"
     own = ("srun", "--ntasks-per-node=1", sys.executable, "-c", hold)
     job = weigh.submit("--nodes", "2", "--memory", "400M", "--", *own)
-    assert weigh.finish(job) == {"COMPLETED": 1}
+    weigh.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
 
     _, out, _ = weigh("report", job, "--json")
     (row,) = json.loads(out)["rows"]
