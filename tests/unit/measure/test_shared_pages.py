@@ -286,6 +286,17 @@ def test_what_a_fork_grows_by_after_its_size_was_read_is_no_copy() -> None:
         assert pages.hold(readings, best=0).total == total * MIB
 
 
+def test_shared_memory_that_a_fork_touches_is_no_copy() -> None:
+    tree: Any = MadeUpTree()
+    pages = SharedPages(tree, Clock())
+    pages.spent = 1000.0  # nothing is counted
+    tree.now = {7: 10 * MIB, 8: 10 * MIB}
+    for shared in (0, 50 * MIB):
+        tree.faulted = {7: (1, 0), 8: (7, shared)}
+        readings = [kinds(7, 10 * MIB, 0, 0), kinds(8, 10 * MIB, shared, 0)]
+        assert pages.hold(readings, best=0).anonymous == 10 * MIB
+
+
 @pytest.mark.parametrize(
     ("left", "total", "confirmed", "exceeded"),
     [(0, 80, 0.6, 0.0), (0, 100, 1.0, 0.0), (0, 130, 1.0, 0.75), (50, 100, None, 0.0)],

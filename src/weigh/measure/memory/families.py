@@ -23,15 +23,16 @@ from weigh.measure.memory.holding import PageEstimate, nearest_within
 from weigh.units import MIB, Bytes
 
 # pages of a file that one fault maps: at most 16 (fault_around_bytes), on average
-_FILES_PER_FAULT = 8
+FILES_PER_FAULT = 8
 
 
 class MemberReading(msgspec.Struct, frozen=True, gc=False):
     """One process at a look.
 
-    ``anonymous`` and ``mapped`` (files and shared memory) are its resident bytes,
-    ``faulted`` and ``faulted_by_reaped`` are the bytes of its page faults and those of
-    children that it waited for; ``room`` is by how much it was larger once, and
+    ``anonymous`` are its resident bytes, ``mapped`` those of the faults that it took to
+    map its files and shared memory. ``faulted`` and ``faulted_by_reaped`` are the bytes
+    of its page faults and those of children that it waited for, ``room`` is by how much
+    it was larger once, and
     ``image`` is as in its reading.
     """
 
@@ -48,7 +49,7 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     def faults_since(self, old: "MemberReading") -> Bytes:
         """Return the bytes of faults that neither growth nor files explain."""
         growth = max(0, self.anonymous - old.anonymous)
-        files = max(0, self.mapped - old.mapped) // _FILES_PER_FAULT
+        files = max(0, self.mapped - old.mapped)
         return max(0, self.faulted - old.faulted - growth - files)
 
 
@@ -230,7 +231,7 @@ class ForkFamily:
         self._versions += parent.own - parent.grown
         parent.own = parent.grown = 0
         # a fork starts without page faults: all of them are its own
-        faults = max(0, seen.faulted - seen.mapped // _FILES_PER_FAULT)
+        faults = max(0, seen.faulted - seen.mapped)
         size = before.get(seen.parent, parent.seen.anonymous)
         grown = min(max(0, seen.anonymous - size), faults)
         member = self.members[seen.pid] = ForkMember(seen, grown)

@@ -19,7 +19,12 @@ from weigh.measure.memory.counts import (
     count_files,
     processes_to_count,
 )
-from weigh.measure.memory.families import ForkFamily, MemberReading, PageOverlap
+from weigh.measure.memory.families import (
+    FILES_PER_FAULT,
+    ForkFamily,
+    MemberReading,
+    PageOverlap,
+)
 from weigh.measure.memory.holding import MemoryHolding, material_change
 from weigh.probe.pages import ProcessPages, own_mounts, tmpfs_devices
 from weigh.probe.proc import ProcessReading, ProcTree
@@ -122,7 +127,7 @@ class SharedPages:
                 parent=times.parent,
                 family=family,
                 anonymous=reading.anonymous,
-                mapped=reading.file + reading.shared,
+                mapped=reading.file // FILES_PER_FAULT + reading.shared,
                 faulted=times.faulted,
                 faulted_by_reaped=times.faulted_by_reaped,
                 room=reading.peak - reading.resident,
@@ -268,7 +273,7 @@ class SharedPages:
             later = msgspec.structs.replace(
                 seen,
                 anonymous=now.anonymous,
-                mapped=now.file + now.shared,
+                mapped=now.file // FILES_PER_FAULT + now.shared,
                 faulted=times.faulted,
             )
             faults[pid] = later.faults_since(seen)
