@@ -333,3 +333,31 @@ def test_a_program_executed_after_its_sizes_were_read_is_no_copy_of_its_parent()
     tree.now = {7: 50 * MIB, 8: MIB}
     readings = [reading(7, 50 * MIB), reading(8, 50 * MIB)]
     assert pages.hold(readings, best=0).total == 51 * MIB
+
+
+def test_processes_that_do_nothing_are_counted_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree: Any = MadeUpTree()
+    tree.faulted = {7: (1, 0), 8: (7, 0)}
+    clock, counted = Clock(), list[float]()
+    pages = SharedPages(tree, clock)
+
+    def count(_: object) -> bool:
+        counted.append(clock.now)
+        return True
+
+    monkeypatch.setattr(pages, "_count", count)
+    readings = [kinds(pid, 0, 100 * MIB, 0) for pid in (7, 8)]
+
+    def look_until(end: float) -> int:
+        before = len(counted)
+        while clock.now < end:
+            clock.now += 0.5
+            pages.hold(readings, best=200 * MIB)
+        return len(counted) - before
+
+    look_until(10)
+    assert look_until(200) <= 2
+    tree.faulted[8] = (7, MIB)  # it has worked
+    assert look_until(201) == 1

@@ -35,6 +35,9 @@ _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
 _FIRST_CREDIT, _MOST_CREDIT = 0.008, 0.03
 _CREDIT_SHARE = 0.05  # of the job's own CPU time
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
+# of a run's age, until processes that did nothing since the last count are counted
+# again: each count reads other pages, but an idle tree is to cost no more than a loop
+_IDLE_PAUSE = 4
 _LATE_FAULTS = MIB // 4  # unexplained: worth a second look at the size
 # the kernel's shares take .1 us for each page, and hold the lock of the memory map
 _LARGEST = 96 * MIB  # of a process: 3 ms
@@ -63,6 +66,8 @@ class SharedPages:
         self._files, self._shmem = PageOverlap(), PageOverlap()
         self._seen: dict[int, MemberReading] = {}  # at the look before
         self._pages = ReadablePages(tree)
+        self._counted: dict[int, MemberReading] = {}  # at the last count
+        self._recount_at = self._started  # if they are still the same
 
     @property
     def is_refused(self) -> bool:
@@ -88,7 +93,10 @@ class SharedPages:
         # a peak that still grows is counted often, a level memory less and less often
         pause = _SHORTEST_PAUSE if found_peak else 2 * self._pause
         self._pause = min(pause, _LONGEST_PAUSE)
-        self._count_at = self._clock() + self._pause
+        now = self._clock()
+        self._count_at = now + self._pause
+        self._counted = self._seen if is_counted else {}
+        self._recount_at = now + _IDLE_PAUSE * (now - self._started)
         return held
 
     def may_spend(self) -> bool:
@@ -191,7 +199,9 @@ class SharedPages:
         # or more is open by now than the last count has left
         width = held.high - held.low
         is_new |= may_be_peak and width > 2 * self._width + material_change(2 * scale)
-        return (is_new or self._clock() >= self._count_at) and self.may_spend()
+        is_idle = self._seen == self._counted
+        due = self._recount_at if is_idle else self._count_at
+        return (is_new or self._clock() >= due) and self.may_spend()
 
     def _count(self, kept: Sequence[ProcessReading]) -> bool:
         """Count what is shared, and correct the account; False if nothing was read."""
