@@ -15,13 +15,14 @@ from weigh.model.record import (
     Record,
     RecordedNode,
     RecordedRank,
+    RunMeasurement,
     Usage,
+    mean_cpus,
     step_order,
 )
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 _Number = TypeVar("_Number", int, float)
-_SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
 _OfRank = Callable[[RecordedRank], float | None]
 # name of the rank with the largest figure, the figure, the least worth a line, its text
@@ -188,13 +189,12 @@ def with_node_figures(
 ) -> Usage:
     """Return *usage* with the memory of its nodes, and their CPU time in seconds."""
     top = largest_node(recorded_nodes)
-    wall = usage.wall_time
     return msgspec.structs.replace(
         usage,
         peak_memory=None if top is None else top.peak_memory,
         total_memory=total_memory(recorded_nodes),
         cpu_time=cpu,
-        cpus_used=None if cpu is None or wall < _SHORTEST_MEAN else cpu / wall,
+        cpus_used=mean_cpus(cpu, usage.wall_time),
         cpu_wait=None,  # that of one node, or one rank
         gpus=joined_gpus(
             (*usage.gpus, *(gpu for node in recorded_nodes for gpu in node.gpus))
@@ -219,7 +219,7 @@ def join_records(record_parts: Sequence[Record]) -> Record:
     )
     nodes = counted_ranks(
         joined_nodes(
-            node_later(node, by)
+            _node_later(node, by)
             for one, by in zip(record_parts, shifts, strict=True)
             for node in one.nodes
         ),
@@ -343,7 +343,7 @@ def _rank_later(rank: RecordedRank, time_shift: Seconds) -> RecordedRank:
     return msgspec.structs.replace(rank, start=start)
 
 
-def node_later(cluster_node: RecordedNode, time_shift: Seconds) -> RecordedNode:
+def _node_later(cluster_node: RecordedNode, time_shift: Seconds) -> RecordedNode:
     """Return the figures of a node watched from *time_shift* seconds on."""
     peak, series = cluster_node.peak_memory, cluster_node.series
     if peak is not None and peak.time is not None:
@@ -355,4 +355,16 @@ def node_later(cluster_node: RecordedNode, time_shift: Seconds) -> RecordedNode:
     heard = None if cluster_node.heard is None else cluster_node.heard + time_shift
     return msgspec.structs.replace(
         cluster_node, peak_memory=peak, series=series, heard=heard
+    )
+
+
+def part_later(
+    part: RunMeasurement, time_shift: Seconds, *, heard: Seconds
+) -> RunMeasurement:
+    """Return what was measured of a node from *time_shift* seconds on, and *heard*."""
+    nodes = [_node_later(node, time_shift) for node in part.nodes]
+    return msgspec.structs.replace(
+        part,
+        nodes=tuple(msgspec.structs.replace(node, heard=heard) for node in nodes),
+        ranks=tuple(_rank_later(rank, time_shift) for rank in part.ranks),
     )

@@ -7,10 +7,7 @@ kernel keeps it; the GPU peak does not, because no driver keeps one.
 
 import os
 import signal
-import time
 from collections.abc import Mapping
-
-import msgspec
 
 from weigh.errors import UsageError
 from weigh.measure import signals
@@ -19,16 +16,16 @@ from weigh.measure.watcher import (
     RunCheckpoints,
     TreeWatcher,
     WatchedRun,
+    kernel_measurement,
     start_gpu_sampler,
 )
-from weigh.model.record import RunMeasurement
+from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.proc import ProcTree, is_own_proc, parse_stat, usable_proc
 from weigh.probe.visible import ORDER, VARIABLE
 from weigh.regular_file import file_head
 from weigh.units import Seconds
 
 _CHOICE = (VARIABLE, ORDER)  # variables that choose GPUs
-_METHOD = "watched from a later start, with the kernel's high-water marks"
 
 
 def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
@@ -52,7 +49,8 @@ def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
     # the GPUs that are visible to the process may differ from weigh's
     environment = _environment_with_their_gpus(tree.environment(pid))
     gpus = start_gpu_sampler(watch.interval, tree.pids, environment, joined=True)
-    watcher = TreeWatcher(tree, watch.interval, WatchedRun(gpus=gpus))
+    run = WatchedRun(gpus=gpus, has_begun=True)
+    watcher = TreeWatcher(tree, watch.interval, run)
     try:
         return _watched_to_the_end(pid, watcher, wakeup, watch)
     finally:
@@ -64,17 +62,16 @@ def _watched_to_the_end(
     pid: int, watcher: TreeWatcher, wakeup: signals.SignalWakeup, watch: WatchSettings
 ) -> RunMeasurement:
     """Sample until all processes have ended, or weigh receives an ending signal."""
-    began = time.time()
     watcher.look_if_due()
     cpu_before = cpu_time = _cpu_time(watcher.tree)
     end_signal: int | None = None
 
     def measurement(*, has_ended: bool = False) -> RunMeasurement:
-        usage = watcher.usage(watcher.elapsed(), cpu_time - cpu_before, method=_METHOD)
-        # its threads had waited before, too
-        usage = msgspec.structs.replace(usage, cpu_wait=None)
-        measured = watcher.measurement(usage, began, has_ended=has_ended)
-        return msgspec.structs.replace(measured, end_signal=end_signal)
+        usage = Usage(watcher.elapsed(), cpu_time - cpu_before)
+        known = kernel_measurement(
+            usage, watcher.started, has_ended=has_ended, end_signal=end_signal
+        )
+        return watcher.joined(known)
 
     save = watch.checkpoint
     if save is not None:

@@ -7,7 +7,6 @@ take the next sample. The job inherits its streams; weigh never touches them.
 import os
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -20,14 +19,15 @@ from weigh.measure.memory.ledger import open_ledger
 from weigh.measure.orphans import CommandOrphans, adopt_orphans, send_signal_to_orphan
 from weigh.measure.watcher import (
     INFINITY,
-    ONE_PROCESS,
     RunCheckpoints,
     TreeWatcher,
     WatchedRun,
+    kernel_measurement,
     start_gpu_sampler,
+    with_traffic,
 )
 from weigh.model.record import RunMeasurement, Usage
-from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
+from weigh.probe.cgroup import read_cgroup, read_memory_limit
 from weigh.probe.perf import open_cpu_clock
 from weigh.probe.proc import ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
@@ -109,9 +109,8 @@ class _MeasuredCommand:
         closing.callback(self._tree.close)
         self._witness: int | None = None
         self._exit: int | None = None  # the leader's wait status
-        self._ended: Seconds | None = None
+        self._ended: Seconds = 0.0  # when the last process so far was reaped
         self._user = self._system = 0.0
-        self._has_children = False
         self._leader_stopped = self._asked_to_stop = False
         # signal that weigh got and that asks for the end
         self._end_signal: int | None = None
@@ -155,8 +154,6 @@ class _MeasuredCommand:
             ),
         )
         self._closing.callback(watcher.close)
-        # the same origin as that of the samples, with which phases are compared
-        self._started = time.time() - watcher.elapsed()
         self._orphans = CommandOrphans(
             self._tree, watcher.elapsed, self._watch.grace, self._watch.notify
         )
@@ -258,7 +255,8 @@ class _MeasuredCommand:
 
         If none was met, its ru_maxrss may be the largest child's.
         """
-        if self._exit is not None or self._has_children:
+        tracker = self._watcher.tracker
+        if self._exit is not None or tracker.has_unseen:
             return
         try:
             if os.waitid(os.P_PID, self._leader, _PEEK) is None:
@@ -266,9 +264,7 @@ class _MeasuredCommand:
         except OSError:
             return
         times = self._tree.times(self._leader)
-        self._has_children = times is not None and times.faulted_by_reaped > 0
-        if self._has_children:
-            self._watcher.tracker.note_unseen()
+        tracker.has_unseen = times is not None and times.faulted_by_reaped > 0
 
     def _end(self, status: int) -> None:
         """Note the end of the command; decide whether to stop its orphans."""
@@ -294,61 +290,38 @@ class _MeasuredCommand:
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
-        watcher, has_ended = self._watcher, self._exit is not None
-        wall = self._ended if has_ended else None
-        code = None if self._exit is None else os.waitstatus_to_exitcode(self._exit)
-        cgroup = read_cgroup()
-        measured = watcher.measurement(
-            self._usage(watcher.elapsed() if wall is None else wall, cgroup),
-            self._started,
-            code,
-            has_ended=has_ended,
-            warnings=self._warnings,
+        watcher, status, cgroup = self._watcher, self._exit, read_cgroup()
+        # a mark that has not risen is from before the job
+        has_risen = (cgroup.peak or 0) > (self._cgroup.peak or 0)
+        usage = Usage(
+            wall_time=watcher.elapsed() if status is None else self._ended,
+            cpu_time=watcher.cpu_time(),
+            processes=self._reaped,
+            cgroup_peak=cgroup.peak if has_risen else None,
         )
+        # these are known only of reaped processes
+        if status is not None:
+            usage = msgspec.structs.replace(
+                usage,
+                user_time=self._user,
+                system_time=max(0.0, self._system),
+                memory_limit=read_memory_limit() if status else None,
+            )
+            traffic = read_reaped_io()
+            if traffic is not None and self._io is not None:
+                usage = with_traffic(usage, traffic.since(self._io))
         kills = cgroup.kills_since(self._cgroup)
         own = 0 if self._ledger is None else self._ledger.own_oom_kills()
-        return msgspec.structs.replace(
-            measured,
-            oom_kills=own or None if kills is None else kills + own,
-            end_signal=self._end_signal,
-        )
-
-    def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:
-        watcher = self._watcher
-        is_alone = (
-            max(self._tree.seen, self._reaped) <= 1
-            and not self._has_children
-            and not watcher.gauge.has_found_files
-        )
-        usage = watcher.usage(
-            wall,
-            watcher.cpu_time(),
-            reaped=self._reaped,
-            method=ONE_PROCESS if is_alone else None,
-        )
-        # a mark that has not risen is from before the job
-        rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
-        usage = msgspec.structs.replace(
-            usage, cgroup_peak=cgroup.peak if rose else None
-        )
-        if self._exit is None:
-            return usage
-        # these are known only of reaped processes
-        usage = msgspec.structs.replace(
-            usage,
-            user_time=self._user,
-            system_time=max(0.0, self._system),
-            memory_limit=read_memory_limit() if self._exit else None,
-        )
-        now = read_reaped_io()
-        if now is None or self._io is None:
-            return usage
-        io = now.since(self._io)
-        return msgspec.structs.replace(
-            usage,
-            read_bytes=io.read_bytes,
-            write_bytes=max(0, io.write_bytes),
-            file_calls=watcher.file_calls(io),
+        return watcher.joined(
+            kernel_measurement(
+                usage,
+                watcher.started,
+                None if status is None else os.waitstatus_to_exitcode(status),
+                has_ended=status is not None,
+                warnings=self._warnings,
+                oom_kills=own or None if kills is None else kills + own,
+                end_signal=self._end_signal,
+            )
         )
 
 

@@ -29,18 +29,22 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.measure.async_command import OWN
-from weigh.measure.watcher import TreeWatcher, WatchedRun, start_gpu_sampler
-from weigh.model.record import RunMeasurement
+from weigh.measure.watcher import (
+    TreeWatcher,
+    WatchedRun,
+    kernel_measurement,
+    start_gpu_sampler,
+)
+from weigh.model.record import RecordedNode, RunMeasurement, SampleSeries, Usage
 from weigh.probe.job_members import JobMembers, MemberSigns
 from weigh.probe.proc import ProcTree
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.gpu_sampler import GpuSampler
 
-# what starts an agent, and the agent itself, have in their environment; the second is
-# glibc's: no more memory from the kernel than is needed
-ENVIRONMENT = {OWN: "1", "MALLOC_TOP_PAD_": "0"}
+# glibc's, for an agent and what starts it: no more memory from the kernel than needed
+ENVIRONMENT = {"MALLOC_TOP_PAD_": "0"}
 
 _NICE = 10  # as of nice(1)
 _FIRST_TO_GO = b"1000"  # of the processes that the kernel may kill for memory
@@ -48,7 +52,6 @@ _RISE = 1.02  # of the peak, worth a part
 _FIRST = 0.3  # seconds: a job may be cancelled early
 _SHORTEST, _LONGEST = 1.0, 10.0  # seconds between two parts
 _LAST_WORDS = 1.0  # seconds for the final part where its reader is slow
-_POINTS = 200  # of a node's series
 _PIECE = 700  # characters of a line, which stays below the smallest buffer on the way
 
 
@@ -68,24 +71,48 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[int, ...] = ()
 
 
-class NodePart(msgspec.Struct, frozen=True):
-    """The processes of a job on one node, as measured from when its watch began.
+def watch_node(
+    node: str, tree: ProcTree, interval: Seconds, gpus: "GpuSampler | None" = None
+) -> TreeWatcher:
+    """Watch a job's processes on one node: as its agent, or as a rank of it."""
+    # the ranks are not launched from here, so no memory can be a launcher's
+    run = WatchedRun(gpus=gpus, is_alone=is_own_machine(node), is_brief=True)
+    return TreeWatcher(tree, interval, run)
 
-    ``final`` is set on the last part of a node.
+
+def node_part(node: str, watcher: TreeWatcher, *, final: bool) -> RunMeasurement:
+    """Return all that is known of a node, in seconds since its watch began.
+
+    The last part of a node is *final*.
     """
+    if final:
+        watcher.finish()
+    known = kernel_measurement(Usage(watcher.elapsed()), watcher.started)
+    seen = watcher.joined(known)
+    recorded_node = RecordedNode(
+        name=node,
+        peak_memory=seen.usage.peak_memory,
+        series=seen.series,
+        final=final,
+        gpus=seen.usage.gpus,
+    )
+    return replace(
+        seen,
+        nodes=(recorded_node,),
+        ranks=tuple(replace(rank, host=node) for rank in seen.ranks),
+        # they are the node's
+        usage=replace(seen.usage, peak_memory=None, gpus=()),
+        series=SampleSeries(),
+    )
 
-    node: str
-    measured: RunMeasurement
-    final: bool = False
 
-
-def part_lines(node_part: NodePart, number: int) -> Iterator[bytes]:
+def part_lines(part: RunMeasurement, number: int) -> Iterator[bytes]:
     """Return the lines of a node's part; *number* grows with each part."""
     packed = binascii.b2a_base64(
-        zlib.compress(msgspec.json.encode(node_part)), newline=False
+        zlib.compress(msgspec.json.encode(part)), newline=False
     )
     pieces = -(-len(packed) // _PIECE)
-    name = node_part.node.encode()
+    name = part.nodes[0].name.encode()
     for turn in range(pieces):
         piece = packed[turn * _PIECE : (turn + 1) * _PIECE]
         yield b"%s %d %d %d %s\n" % (name, number, turn, pieces, piece)
@@ -99,47 +126,11 @@ def is_own_machine(node: str) -> bool:
     return os.uname().nodename.partition(".")[0] == node.partition(".")[0]
 
 
-class NodeWatcher:
-    """Watches a job's processes on one node: as its agent, or as a rank of it."""
-
-    def __init__(
-        self,
-        node: str,
-        tree: ProcTree,
-        interval: Seconds,
-        gpus: "GpuSampler | None" = None,
-    ) -> None:
-        self.node = node
-        # the ranks are not launched from here, so no memory can be a launcher's
-        self.tree = TreeWatcher(
-            tree,
-            interval,
-            WatchedRun(gpus=gpus, is_alone=is_own_machine(node), is_brief=True),
-        )
-
-    def part(self, *, final: bool) -> NodePart:
-        """Return all that is known of this node."""
-        tree = self.tree
-        if final:
-            tree.finish()
-        usage = tree.usage(tree.elapsed(), None)
-        measured = tree.measurement(usage, time.time(), has_ended=final)
-        measured = replace(
-            measured,
-            # which of the job's GPUs its columns would be is not known elsewhere
-            series=replace(tree.series(_POINTS), gpu_memory=()),
-            ranks=tuple(replace(rank, host=self.node) for rank in measured.ranks),
-            # with the start of the agent
-            monitor=replace(measured.monitor, cpu_time=time.process_time()),
-        )
-        return NodePart(self.node, measured, final)
-
-
-class NodeAgent(NodeWatcher):
+class NodeAgent:
     """The watcher of this node, and what it has reported."""
 
     def __init__(self, options: AgentOptions, env: Mapping[str, str]) -> None:
-        node = env.get(options.node) or os.uname().nodename
+        self._node = node = env.get(options.node) or os.uname().nodename
         same = options.same
         if is_own_machine(node):  # MPICH hands its first node's variable to all
             same = tuple(name for name in same if name != options.node)
@@ -148,27 +139,30 @@ class NodeAgent(NodeWatcher):
         if options.host == os.uname().nodename:
             members.excluded = frozenset(options.excluded)
         gpus = start_gpu_sampler(options.interval, members.pids)
-        super().__init__(node, members, options.interval, gpus)
-        self.tree.call_at(self._report_news, _FIRST)
+        self.watcher = watch_node(node, members, options.interval, gpus)
+        self.watcher.call_at(self._report_news, _FIRST)
         self._number = 0
-        self._reported: Seconds = 0.0
-        self._reported_peak = self._reported_ranks = 0
+        # of the last part: when it was sent, the peak and the ranks in it
+        self._reported = (0.0, 0, 0)
 
     def _report_news(self) -> Seconds:
         """Report a new peak or rank soon, everything else seldom."""
-        rose = self.tree.tracker.best > self._reported_peak * _RISE
-        came = self.tree.rank_count() > self._reported_ranks
-        if rose or came or self.tree.elapsed() - self._reported >= _LONGEST:
+        now, peak, ranks = self._news()
+        sent, sent_peak, sent_ranks = self._reported
+        has_news = peak > sent_peak * _RISE or ranks > sent_ranks
+        if has_news or now - sent >= _LONGEST:
             self.report()
         return _SHORTEST
 
+    def _news(self) -> tuple[Seconds, Bytes, int]:
+        watcher = self.watcher
+        return watcher.elapsed(), watcher.tracker.best, watcher.rank_count()
+
     def report(self, *, final: bool = False) -> None:
         """Write a part to standard output."""
-        part = self.part(final=final)
-        self._reported = part.measured.usage.wall_time
-        self._reported_peak = self.tree.tracker.best
-        self._reported_ranks = self.tree.rank_count()
+        self._reported = self._news()
         self._number += 1
+        part = node_part(self._node, self.watcher, final=final)
         until = time.monotonic() + (_LAST_WORDS if final else 0.0)
         # if one line fails, the others are of no use: a reader needs all pieces
         for line in part_lines(part, self._number):
@@ -215,7 +209,7 @@ def run_node_agent(argv: list[str], env: Mapping[str, str]) -> int:
     agent = NodeAgent(msgspec.json.decode(argv[0], type=AgentOptions), env)
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    watcher, reported = agent.tree, 0
+    watcher, reported = agent.watcher, 0
     watcher.look_if_due()
     while not _is_input_closed(poll, max(0.0, watcher.pause())):
         watcher.look_if_due()

@@ -72,7 +72,8 @@ class PeakTracker:
         self._ended: list[EndedProcess] = []  # the largest few, by what was held
         self._grown: Bytes = 0  # with what they are known to have grown by
         self._met: set[int] = set()  # process ids
-        self._has_unseen = False  # processes that other processes waited for
+        # whether the one process that was met has waited for others
+        self.has_unseen = False
         self._looked_at: Seconds = 0.0
         self._finished: Seconds | None = None
 
@@ -211,10 +212,6 @@ class PeakTracker:
         """Add the ru_maxrss of a reaped process and its waited-for children."""
         self._reaped = max(self._reaped, max_rss)
 
-    def note_unseen(self) -> None:
-        """Note that the one process that was met has waited for others."""
-        self._has_unseen = True
-
     def finish(self, current_time: Seconds, cpu_time: Seconds | None = None) -> None:
         """Note that all processes have ended, after *cpu_time* if that is exact."""
         self._depart(set(), cpu_time)
@@ -262,7 +259,7 @@ class PeakTracker:
         # the kernel's account has those that no look met as well, but a mark from
         # before the job hides them
         is_account = top.held.is_account and reaped <= top.value
-        is_all_seen = is_account or (len(self._met) <= 1 and not self._has_unseen)
+        is_all_seen = is_account or (len(self._met) <= 1 and not self.has_unseen)
         has_grown = any(2 * one.held >= reaped <= one.most for one in self._ended)
         if reaped > self.largest * _UNSEEN and not is_all_seen and not has_grown:
             # one that was never seen, at any moment

@@ -16,13 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import msgspec
-
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.watcher import RunCheckpoints, TreeWatcher, WatchedRun
-from weigh.model.record import RunMeasurement
+from weigh.measure.watcher import (
+    RunCheckpoints,
+    TreeWatcher,
+    WatchedRun,
+    kernel_measurement,
+)
+from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.own_memory import max_rss_bytes
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 from weigh.units import Bytes, Seconds
@@ -37,7 +40,6 @@ _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
 _ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
-_ONE_PROCESS = "peak of the one process"
 _SUM = "psutil: sum of resident sets; shared pages counted more than once"
 
 # psutil has no types of its own, and its processes differ by system
@@ -337,7 +339,6 @@ class _PortableRun:
 
     def start(self, process: "subprocess.Popen[bytes]") -> None:
         """Begin to watch the command, which has just been started."""
-        self._started = time.time()
         # before anything waits for the command, so that its id is still valid
         self._tree = PsutilTree(process.pid, self._psutil)
         self._watcher = TreeWatcher(
@@ -430,19 +431,22 @@ class _PortableRun:
         # each is a lower bound: the kernel's times lack what nobody waited for, the
         # looks lack what processes did after the last one
         times = max(self._tree.totals(), self._times, key=sum)
-        usage = watcher.usage(
-            watcher.elapsed() if ended is None else ended,
-            sum(times),
-            method=_ONE_PROCESS if self._tree.seen <= 1 else None,
+        usage = Usage(
+            wall_time=watcher.elapsed() if ended is None else ended,
+            cpu_time=sum(times),
+            user_time=times[0],
+            system_time=times[1],
         )
-        measured = watcher.measurement(
-            msgspec.structs.replace(usage, user_time=times[0], system_time=times[1]),
-            self._started,
-            None if ended is None else self._code,
-            has_ended=ended is not None,
-            warnings=self._warnings(),
+        return watcher.joined(
+            kernel_measurement(
+                usage,
+                watcher.started,
+                None if ended is None else self._code,
+                has_ended=ended is not None,
+                warnings=self._warnings(),
+                end_signal=self._end_signal,
+            )
         )
-        return msgspec.structs.replace(measured, end_signal=self._end_signal)
 
     def _warnings(self) -> list[str]:
         if self._psutil is None:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh import waits
 from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.measure.series import (
-    MOST_COLUMNS,
     TIMES_INTERVAL,
     is_sampled_memory_growing,
     peak_in_samples,
@@ -28,11 +28,11 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     FileCalls,
     MeasuringCost,
-    RecordedRank,
     RunMeasurement,
     SampleSeries,
     TreeSample,
     Usage,
+    mean_cpus,
 )
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
@@ -120,6 +120,9 @@ class LookSchedule:
 
 
 ONE_PROCESS = "kernel high-water mark of the one process"
+_PEAK_OF_ONE = "peak of the one process"  # as looks saw it, without /proc
+_WATCHED_LATE = "watched from a later start, with the kernel's high-water marks"
+_PART_COLUMNS = 200  # of the series that a node's agent sends
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 _UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
 # seconds, so that a run that is killed early has a record
@@ -128,7 +131,6 @@ _SECOND_CHECKPOINT = 1.0  # seconds after the first: a short run is written once
 _MOST_SAMPLES = 1024  # twice the columns of a record, and little of a node's memory
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_PROGRAM_LOOK = 0.5  # seconds; as above
-SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 
 Observer = Callable[[], Seconds]  # returns the seconds until its next call
 INFINITY = float("inf")
@@ -150,10 +152,55 @@ class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool = True
     """No other tree of weigh's is sampled at the same time."""
     is_brief: bool = False
-    """Only memory and ranks are sampled."""
+    """Only memory and ranks are sampled, for the part of a node."""
+    has_begun: bool = False
+    """It runs already: what its threads have waited for so far is not known."""
 
 
 _ANY_RUN = WatchedRun()
+
+
+def kernel_measurement(  # noqa: PLR0913 - one run, fully described
+    usage: Usage,
+    started: float,
+    code: int | None = None,
+    *,
+    has_ended: bool = True,
+    warnings: Sequence[str] = (),
+    oom_kills: int | None = None,
+    end_signal: int | None = None,
+) -> RunMeasurement:
+    """Return what the kernel tells a run's parent; whoever looked at it adds the rest.
+
+    *usage* has the kernel's figures. *code* is below 0 where a signal ended the
+    command, None if it is not known. *started* is seconds since the epoch.
+    """
+    return RunMeasurement(
+        started=started,
+        ended=started + usage.wall_time if has_ended else None,
+        exit_code=code if code is not None and code >= 0 else None,
+        signal=-code if code is not None and code < 0 else None,
+        usage=replace(usage, cpus_used=mean_cpus(usage.cpu_time, usage.wall_time)),
+        monitor=MeasuringCost(warnings=tuple(warnings)),
+        oom_kills=oom_kills,
+        end_signal=end_signal,
+    )
+
+
+def with_traffic(usage: Usage, traffic: IoReading) -> Usage:
+    """Return *usage* with the kernel's counts of a run's reads and writes."""
+    return replace(
+        usage,
+        read_bytes=traffic.read_bytes,
+        # what was deleted before it was written may have been there before the run
+        write_bytes=max(0, traffic.write_bytes),
+        file_calls=FileCalls(
+            reads=traffic.read_calls,
+            writes=traffic.write_calls,
+            read=traffic.read_by_calls,
+            written=traffic.written_by_calls,
+        ),
+    )
 
 
 class TreeWatcher:
@@ -185,10 +232,10 @@ class TreeWatcher:
         self.gauge = run.gauge or TreeMemoryGauge(
             tree, clock, run.ledger, is_alone=run.is_alone
         )
-        self._has_proc = run.gauge is None
-        self._is_brief = run.is_brief
+        self._run = run
         self._has_finished = False
         self._gpus = run.gpus
+        self._has_proc = run.gauge is None
         # each is loaded when it is first used
         self._ranks: measure_ranks.RankTracker | None = None
         if run.is_brief:
@@ -196,16 +243,20 @@ class TreeWatcher:
         self._waits: measure_cpu_wait.CpuWaits | None = None
         self._programs: programs.ProgramWatch | None = None
         reads_programs = self._has_proc and not run.is_brief
-        self._waits_at = _FIRST_WAIT_LOOK if reads_programs else INFINITY
         self._programs_at = _FIRST_PROGRAM_LOOK if reads_programs else INFINITY
+        has_waits = reads_programs and not run.has_begun
+        self._waits_at = _FIRST_WAIT_LOOK if has_waits else INFINITY
         self._fork_filter = ForkFilter(tree)
         self._cpu_clock = run.cpu_clock
         self._clock = clock
         self._started = clock() if started is None else started
+        # seconds since the epoch; the same origin as that of the samples
+        self.started = time.time() - self.elapsed()
         self._schedule = LookSchedule(interval)
         self._look_at: Seconds = 0.0  # when the next look is due
         self._observers: dict[Observer, Seconds] = {}  # when each is due
-        self._own_cpu_time = time.process_time()
+        # an agent's start counts as well: without the job there would be none
+        self._own_cpu_time = 0.0 if run.is_brief else time.process_time()
         self._clocks: Mapping[int, Seconds] = {}  # of an idle tree's processes
         self._counted: Seconds = 0.0  # CPU seconds at the last look
         # seconds; so that the first look reads them
@@ -376,12 +427,6 @@ class TreeWatcher:
         """Return the mean seconds between looks, never below the interval set."""
         return max(self._schedule.interval, self.elapsed() / max(1, self.looks))
 
-    @property
-    def method(self) -> str:
-        """The description of how memory was measured."""
-        every = f"every {round(self.reached_interval() * 1000)} ms"
-        return f"{self.gauge.source}; {every}"
-
     def rank_count(self) -> int:
         """Return how many ranks of a distributed run were met."""
         return 0 if self._ranks is None else self._ranks.count()
@@ -390,97 +435,73 @@ class TreeWatcher:
         """Return whether a process of a rank was there at the last sample."""
         return self._ranks is not None and self._ranks.is_any_left()
 
-    def ranks(self) -> tuple[RecordedRank, ...]:
-        """Return the ranks of a distributed run, each with its peak, also on GPUs."""
-        return () if self._ranks is None else self._ranks.ranks(self.gpu_usages())
+    def joined(self, known: RunMeasurement) -> RunMeasurement:
+        """Return a run whose kernel's figures are *known* with what the looks saw."""
+        usage, gpus = known.usage, self._gpu_usages()
+        peak = self.tracker.peak(self._method(usage.processes or 0))
+        samples = peak_in_samples(self.samples, peak)
+        waits, seen, calls = self._waits, self._programs, usage.file_calls
+        # nobody joins the growth of a node's part: it is that of its curve
+        growing = None if self._run.is_brief else is_sampled_memory_growing(samples)
+        if waits is not None:
+            cpu_wait = waits.figures(usage.cpu_time, usage.wall_time)
+            usage = replace(usage, cpu_wait=cpu_wait)
+        if seen is not None:
+            usage = replace(
+                usage,
+                jvm=seen.jvms.largest(),
+                sign=seen.sign,
+                cache=seen.cache,
+                file_calls=None if calls is None else seen.folders.add_to(calls),
+            )
+        usage = replace(
+            usage,
+            peak_memory=peak,
+            max_process_memory=self.tracker.max_process(),
+            virtual_memory=self.tracker.virtual or None,
+            processes=max(self.tree.seen, usage.processes or 0, 1),
+            growing=growing,
+            gpus=gpus,
+        )
+        return replace(
+            known,
+            usage=usage,
+            series=self._series(samples),
+            monitor=self._cost(known.monitor.warnings),
+            ranks=() if self._ranks is None else self._ranks.ranks(gpus),
+        )
 
-    def gpu_usages(self) -> tuple[GpuUsage, ...]:
+    def _method(self, reaped: int) -> str:
+        """Describe how memory was measured, of a run whose parent *reaped* so many."""
+        if self._run.has_begun:
+            return _WATCHED_LATE
+        is_alone = max(self.tree.seen, reaped) <= 1 and not self.tracker.has_unseen
+        if is_alone and not self.gauge.has_found_files and not self._run.is_brief:
+            return ONE_PROCESS if self._has_proc else _PEAK_OF_ONE
+        every = f"every {round(self.reached_interval() * 1000)} ms"
+        return f"{self.gauge.source}; {every}"
+
+    def _gpu_usages(self) -> tuple[GpuUsage, ...]:
         """Return what is known of the GPUs; after the end, all."""
         if self._gpus is None:
             return ()
         return self._gpus.stop() if self._has_finished else self._gpus.usages()
 
-    def usage(
-        self,
-        wall: Seconds,
-        cpu_time: Seconds | None,
-        *,
-        reaped: int = 1,
-        method: str | None = None,
-    ) -> Usage:
-        """Return the usage so far, of a run whose parent has *reaped* so many.
-
-        *method* says how memory was measured, if it was not by samples.
-        """
-        peak = self.tracker.peak(method or self.method)
-        waits, seen = self._waits, self._programs
-        is_mean = cpu_time is not None and wall >= SHORTEST_MEAN
-        return Usage(
-            wall_time=wall,
-            cpu_time=cpu_time,
-            cpus_used=(cpu_time or 0.0) / wall if is_mean else None,
-            peak_memory=peak,
-            max_process_memory=self.tracker.max_process(),
-            virtual_memory=self.tracker.virtual or None,
-            processes=max(self.tree.seen, reaped, 1),
-            growing=None
-            if self._is_brief
-            else is_sampled_memory_growing(peak_in_samples(self.samples, peak)),
-            gpus=self.gpu_usages(),
-            cpu_wait=None if waits is None else waits.figures(cpu_time, wall),
-            jvm=None if seen is None else seen.jvms.largest(),
-            sign=None if seen is None else seen.sign,
-            cache=None if seen is None else seen.cache,
-        )
-
-    def file_calls(self, traffic: IoReading) -> FileCalls:
-        """Return the calls of a run's *traffic*, and the folder seen read most."""
-        calls = FileCalls(
-            reads=traffic.read_calls,
-            writes=traffic.write_calls,
-            read=traffic.read_by_calls,
-            written=traffic.written_by_calls,
-        )
-        seen = self._programs
-        return calls if seen is None else seen.folders.add_to(calls)
-
-    def measurement(
-        self,
-        usage: Usage,
-        started: float,
-        code: int | None = None,
-        *,
-        has_ended: bool,
-        warnings: Sequence[str] = (),
-    ) -> RunMeasurement:
-        """Return the run so far, with *usage*; *started* is seconds since the epoch.
-
-        *code* is below 0 where a signal ended the command, None if it is not known.
-        """
-        return RunMeasurement(
-            started=started,
-            ended=started + usage.wall_time if has_ended else None,
-            exit_code=code if code is not None and code >= 0 else None,
-            signal=-code if code is not None and code < 0 else None,
-            usage=usage,
-            series=self.series(),
-            monitor=self.cost(*warnings),
-            ranks=self.ranks(),
-        )
-
-    def series(self, columns: int = MOST_COLUMNS) -> SampleSeries:
-        """Return the samples in so many columns at most, with those of the GPUs."""
-        peak = self.tracker.peak(self.method)
-        series = thin_series(peak_in_samples(self.samples, peak), columns)
+    def _series(self, samples: Sequence[TreeSample]) -> SampleSeries:
+        """Return the samples as columns, with those of the GPUs."""
+        if self._run.is_brief:
+            # which of the job's GPUs its columns would be is not known elsewhere
+            return thin_series(samples, _PART_COLUMNS)
+        series = thin_series(samples)
         rows = () if self._gpus is None else self._gpus.rows()
         if not rows or not all(rows):  # the process's memory on one GPU is unknown
             return series
         # samples of GPUs are on the monotonic clock, the series on the run's
         began = time.monotonic() - self.elapsed()
-        columns_of_gpus = gpu_account.gpu_columns(rows, [began + at for at in series.t])
-        return msgspec.structs.replace(series, gpu_memory=columns_of_gpus)
+        columns = gpu_account.gpu_columns(rows, [began + at for at in series.t])
+        return replace(series, gpu_memory=columns)
 
-    def cost(self, *warnings: str) -> MeasuringCost:
+    def _cost(self, warnings: Sequence[str]) -> MeasuringCost:
         """Return what measuring has cost so far, and what went wrong."""
         own = self.tree.reading(os.getpid())
         gpus = () if self._gpus is None else self._gpus.warnings()

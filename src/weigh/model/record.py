@@ -379,6 +379,15 @@ class Usage(msgspec.Struct, frozen=True):
     file_calls: FileCalls | None = None
 
 
+_SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
+
+
+def mean_cpus(cpu_time: Seconds | None, wall_time: Seconds) -> float | None:
+    """Return how many CPUs were busy on average; None for a short run."""
+    is_known = cpu_time is not None and wall_time >= _SHORTEST_MEAN
+    return (cpu_time or 0.0) / wall_time if is_known else None
+
+
 class RunOutcome(msgspec.Struct, frozen=True):
     """Why a run ended, with the evidence in words."""
 
@@ -488,8 +497,8 @@ class RunMeasurement(msgspec.Struct, frozen=True):
     exit_code: int | None
     signal: int | None
     usage: Usage
-    series: SampleSeries
-    monitor: MeasuringCost
+    series: SampleSeries = SampleSeries()
+    monitor: MeasuringCost = MeasuringCost()
     oom_kills: int | None = None
     end_signal: int | None = None
     regions: "ProgramRegions | None" = None

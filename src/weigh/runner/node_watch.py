@@ -85,7 +85,7 @@ class NodeWatch:
         # agents that have sent something see all launches that follow
         if self._agents is not None:
             self._agents.read(now)
-            if self._agents.heard:
+            if self._agents.parts:
                 return _SLOW_TICK
         self._meet(run, now)
         if self._agents is not None:
@@ -98,11 +98,10 @@ class NodeWatch:
 
     def joined(self, measurement: RunMeasurement) -> RunMeasurement:
         """Return the measurement so far, with the figures of all nodes so far."""
-        if self._agents is None or not self._agents.heard:
+        if self._agents is None or not self._agents.parts:
             return measurement
-        return measure_nodes.with_nodes(
-            measurement, tuple(self._agents.heard.values()), self._own()
-        )
+        parts = tuple(self._agents.parts.values())
+        return measure_nodes.with_nodes(measurement, parts, self._own())
 
     def finish(self, measurement: RunMeasurement) -> RunMeasurement:
         """Let the agents end; return the measurement of all nodes."""
@@ -114,14 +113,13 @@ class NodeWatch:
         asked = measurement.end_signal is not None
         now = measurement.usage.wall_time
         self._agents.finish(now, _SHORT_PATIENCE if asked else _PATIENCE)
-        heard = tuple(self._agents.heard.values())
-        joined = self.joined(measurement)
-        if not heard:
+        if not self._agents.parts:
             why = self._agents.complaint() or "they sent nothing"
             self._notify(f"no figures of what {self._starter} started: {why}")
             return replace(measurement, missing=(self._not_measured(),))
-        missing = measure_nodes.unheard(heard, joined.ranks, self._nodes or 1, now)
-        ready = max(one.began for one in heard)
+        joined = self.joined(measurement)
+        missing = measure_nodes.unheard(joined, self._agents, self._nodes or 1, now)
+        ready = max(self._agents.began.values())
         ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
         early = sum(at < ready for at in ended)
         if joined.ranks:  # of one launch at least, however late its figures came

@@ -10,14 +10,7 @@ from typing import Literal
 import msgspec
 
 from weigh.errors import SIGNAL_BASE, UsageError
-from weigh.model.record import (
-    MeasuringCost,
-    RunMeasurement,
-    RunOutcome,
-    SampleSeries,
-    State,
-    Usage,
-)
+from weigh.model.record import RunMeasurement, RunOutcome, State, Usage
 from weigh.probe.cgroup import OomKillCount
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.events import STOPPED_FOR_MEMORY
@@ -114,7 +107,6 @@ MADE_ROOM = ("memory", "gpu_memory")  # stopped for memory: not its own fault
 _KILLED_CODES = (-signal.SIGKILL, _KILLED_IN_A_SHELL)
 _MUCH_SMALLER = 2  # times: the kernel kills the largest process
 _NO_USAGE = Usage(wall_time=0.0)
-_NOTHING = (SampleSeries(), MeasuringCost())
 
 
 class RetryPolicy:
@@ -153,7 +145,6 @@ class RetryPolicy:
             code if code >= 0 else None,
             -code if code < 0 else None,
             _NO_USAGE,
-            *_NOTHING,
             oom_kills=kills,
         )
         tail = attempt.output.tail()

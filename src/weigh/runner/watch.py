@@ -22,7 +22,12 @@ from weigh.errors import StoreError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import own_peak
 from weigh.measure.peak import PeakTracker
-from weigh.measure.watcher import ONE_PROCESS, SHORTEST_MEAN, TreeWatcher
+from weigh.measure.watcher import (
+    ONE_PROCESS,
+    TreeWatcher,
+    kernel_measurement,
+    with_traffic,
+)
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -30,7 +35,6 @@ from weigh.model.record import (
     Record,
     RecordedJob,
     RunMeasurement,
-    SampleSeries,
     Usage,
 )
 from weigh.probe.driver import gpu_may_be_present, open_probe
@@ -60,7 +64,6 @@ _FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
 
 
-_NO_SERIES = SampleSeries()
 _NO_REGIONS = ProgramRegions()
 
 
@@ -435,7 +438,6 @@ def attempt_measurement(
     """Return the measurement of an attempt, whether it was sampled or not."""
     wall = (attempt.state.ended if ended else time.monotonic()) - attempt.launch.began
     status = attempt.state.status if ended else None
-    code = None if status is None else os.waitstatus_to_exitcode(status)
     tracker = (
         PeakTracker(tracker_floor(attempt)) if watcher is None else watcher.tracker
     )
@@ -443,18 +445,18 @@ def attempt_measurement(
         # the kernel's peak is known only now
         tracker.reap(attempt.usage.max_rss)
         tracker.finish(wall)
-    return RunMeasurement(
-        started=attempt.launch.started,
-        ended=attempt.launch.started + wall if ended else None,
-        exit_code=code if code is not None and code >= 0 else None,
-        signal=-code if code is not None and code < 0 else None,
-        usage=_attempt_usage(attempt, tracker, watcher, wall),
-        series=_NO_SERIES if watcher is None else watcher.series(),
-        monitor=MeasuringCost()
-        if watcher is None
-        else MeasuringCost(samples=watcher.looks, interval=watcher.reached_interval()),
-        ranks=() if watcher is None else watcher.ranks(),
+    known = kernel_measurement(
+        _attempt_usage(attempt, tracker, watcher, wall),
+        attempt.launch.started,
+        None if status is None else os.waitstatus_to_exitcode(status),
+        has_ended=ended,
     )
+    if watcher is None:
+        return known
+    measured = watcher.joined(known)
+    # weigh's own cost is that of all tasks
+    cost = MeasuringCost(samples=watcher.looks, interval=watcher.reached_interval())
+    return msgspec.structs.replace(measured, monitor=cost)
 
 
 def _attempt_usage(
@@ -463,34 +465,27 @@ def _attempt_usage(
     watcher: TreeWatcher | None,
     wall: Seconds,
 ) -> Usage:
+    """Return what the kernel knows of an attempt: all, if no look came in time."""
     kernel = attempt.usage
-    cpu = kernel.user + kernel.system
-    if watcher is None:
-        usage = Usage(
-            wall_time=wall,
-            cpu_time=cpu,
-            cpus_used=None if wall < SHORTEST_MEAN else cpu / wall,
-            peak_memory=tracker.peak(ONE_PROCESS),
-            max_process_memory=tracker.max_process(),
-            processes=max(kernel.reaped, 1),
-        )
-    else:
-        # the kernel's sum lacks processes that nobody waited for, the samples' those
-        # that ended between two looks
-        usage = watcher.usage(
-            wall,
-            max(cpu, watcher.most_cpu_time),
-            reaped=kernel.reaped,
-            method=ONE_PROCESS if watcher.tree.seen <= 1 else None,
-        )
-    return msgspec.structs.replace(
-        usage,
+    usage = Usage(
+        wall_time=wall,
+        cpu_time=kernel.user + kernel.system,
         user_time=kernel.user,
         system_time=kernel.system,
-        read_bytes=kernel.traffic.read_bytes,
-        write_bytes=kernel.traffic.write_bytes,
-        file_calls=None if watcher is None else watcher.file_calls(kernel.traffic),
+        processes=max(kernel.reaped, 1),
     )
+    usage = with_traffic(usage, kernel.traffic)
+    if watcher is None:
+        return msgspec.structs.replace(
+            usage,
+            peak_memory=tracker.peak(ONE_PROCESS),
+            max_process_memory=tracker.max_process(),
+            file_calls=None,
+        )
+    # the kernel's sum lacks processes that nobody waited for, the samples' those that
+    # ended between two looks
+    cpu_time = max(usage.cpu_time or 0.0, watcher.most_cpu_time)
+    return msgspec.structs.replace(usage, cpu_time=cpu_time)
 
 
 def measurement_with_gpus(

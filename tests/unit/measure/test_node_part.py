@@ -5,11 +5,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.node_agent import NodePart, part_lines
+from weigh.measure.node_agent import part_lines
 from weigh.measure.nodes import PartReader
 from weigh.model.record import (
-    MeasuringCost,
     PeakMemory,
+    RecordedNode,
     RecordedRank,
     RunMeasurement,
     SampleSeries,
@@ -17,22 +17,21 @@ from weigh.model.record import (
 )
 
 
-def part(node: str, points: int, *, final: bool = False) -> NodePart:
+def part(node: str, points: int, *, final: bool = False) -> RunMeasurement:
     draw = random.Random(points)
     times = tuple(draw.random() for _ in range(points))
     sizes = tuple(draw.randrange(1 << 40) for _ in range(points))
+    series = SampleSeries(times, sizes, (None,) * points)
     peak = PeakMemory(9, 8, 10, 7, 1, 1, "sampled")
-    measured = RunMeasurement(
+    return RunMeasurement(
         started=1.5,
         ended=None,
         exit_code=None,
         signal=None,
-        usage=Usage(wall_time=3.5, peak_memory=peak),
-        series=SampleSeries(times, sizes, (None,) * points),
-        monitor=MeasuringCost(),
+        usage=Usage(wall_time=3.5),
+        nodes=(RecordedNode(name=node, peak_memory=peak, series=series, final=final),),
         ranks=(RecordedRank(3, step="0", size=4),),
     )
-    return NodePart(node, measured, final)
 
 
 def test_no_line_is_longer_than_what_a_scheduler_keeps_whole() -> None:
@@ -52,7 +51,7 @@ def test_lines_of_several_nodes_may_be_mixed_and_cut_anywhere(
     cut = data.draw(st.integers(0, len(text)))
     reader = PartReader()
     found = [*reader.feed(text[:cut]), *reader.feed(text[cut:])]
-    assert sorted(found, key=lambda one: one.node) == parts
+    assert sorted(found, key=lambda one: one.nodes[0].name) == parts
 
 
 @given(st.data())

@@ -226,7 +226,9 @@ def test_a_large_process_that_was_never_seen_may_have_been_there_at_the_peak() -
     looks = Looks()
     looks.look({7: H})
     assert looks.end(3 * H).high == 3 * H
-    looks.tracker.note_unseen()  # it has waited for others, so it was not the largest
+    looks.tracker.has_unseen = (
+        True  # it has waited for others, so it was not the largest
+    )
     assert looks.peak().high == 4 * H
 
 
@@ -351,7 +353,7 @@ def test_an_account_with_an_older_mark_has_not_seen_a_larger_process() -> None:
     held = MemoryHolding(HUNDRED, 0, 0, low=HUNDRED, high=HUNDRED, is_account=True)
     tracker.look(1.0, [reading(1, HUNDRED)], held)
     tracker.reap(3 * HUNDRED)
-    tracker.note_unseen()
+    tracker.has_unseen = True
     peak = peak_of(tracker)
     assert (peak.low, peak.high) == (3 * HUNDRED, 4 * HUNDRED)
     assert peak.certainty == "guessed"

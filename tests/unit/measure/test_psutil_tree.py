@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from weigh.measure.portable import PsutilTree, ResidentSum
-from weigh.measure.watcher import TreeWatcher, WatchedRun
-from weigh.model.record import PeakMemory
+from weigh.measure.watcher import TreeWatcher, WatchedRun, kernel_measurement
+from weigh.model.record import PeakMemory, Usage
 from weigh.units import MIB
 
 
@@ -147,7 +147,8 @@ class Watched:
         self.watcher.look()
 
     def peak(self) -> PeakMemory:
-        found = self.watcher.usage(1.0, None).peak_memory
+        ended = self.watcher.joined(kernel_measurement(Usage(1.0), 0.0))
+        found = ended.usage.peak_memory
         assert found is not None
         return found
 

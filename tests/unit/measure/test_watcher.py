@@ -10,7 +10,8 @@ from looks import HUNDRED, reading
 
 from weigh.measure import cpu_wait, programs, ranks
 from weigh.measure.series import thin_series
-from weigh.measure.watcher import TreeWatcher, WatchedRun
+from weigh.measure.watcher import TreeWatcher, WatchedRun, kernel_measurement
+from weigh.model.record import Usage
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
 # loaded before a look is timed, whose first use of them counts for nothing
@@ -288,7 +289,8 @@ def test_a_look_that_fails_is_tried_again_and_reported_once(
             run.now += run.watcher.pause()
     run.watcher.look_if_due()
     assert run.watcher.looks == 1
-    assert run.watcher.cost().warnings == (
+    ended = run.watcher.joined(kernel_measurement(Usage(1.0), 0.0))
+    assert ended.monitor.warnings == (
         "measuring failed: ZeroDivisionError: division by zero",
     )
 

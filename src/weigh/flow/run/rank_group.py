@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.flow.run.record_sink import current_folder
+from weigh.joined_ranks import part_later
 from weigh.measure.async_command import OWN
-from weigh.measure.node_agent import NodeWatcher
-from weigh.measure.nodes import ReceivedPart, recorded_node
+from weigh.measure.node_agent import node_part, watch_node
 from weigh.measure.ranks import RankPlace, place_of
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
@@ -137,7 +137,7 @@ class RankGroup:
         self._place = rank_place
         self._node = node
         self._lock = lock
-        self._watched: NodeWatcher | None = None  # by this rank
+        self._watched: TreeWatcher | None = None  # the node, by this rank
         self._leader: int | None = None
         self._began: Seconds = 0.0
 
@@ -183,8 +183,8 @@ class RankGroup:
                 also=self._lock.leaders,
             )
             members = JobMembers(self.environment, signs)
-            self._watched = NodeWatcher(self._node, members, self._sampling)
-        return self._watched.tree.look()
+            self._watched = watch_node(self._node, members, self._sampling)
+        return self._watched.look()
 
     def _as_part(self, measurement: RunMeasurement, *, final: bool) -> RunMeasurement:
         """Return the measurement of this rank, and of its node if it was watched here.
@@ -216,9 +216,9 @@ class RankGroup:
         ranks = tuple(msgspec.structs.replace(r, host=self._node) for r in inner)
         node = RecordedNode(name=self._node, final=final)
         if self._watched is not None:
-            part = self._watched.part(final=final)
-            heard = self._began + part.measured.usage.wall_time
-            node = recorded_node(ReceivedPart(part, heard, self._began))
+            part = node_part(self._node, self._watched, final=final)
+            heard = self._began + part.usage.wall_time
+            node = part_later(part, self._began, heard=heard).nodes[0]
         peak = usage.peak_memory
         if node.peak_memory is not None and (
             peak is None or peak.value < node.peak_memory.value

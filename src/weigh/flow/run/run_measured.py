@@ -21,7 +21,7 @@ from weigh.errors import (
     CommandNotFoundError,
     WeighError,
 )
-from weigh.model.record import MeasuringCost, Record, RunMeasurement, SampleSeries
+from weigh.model.record import Record, RunMeasurement
 from weigh.store import identity, shards
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.why_run_ended import failure_line
@@ -169,8 +169,6 @@ def _record_judged_by_output(record: Record, tail: bytes) -> Record:
             exit_code=record.exit_code,
             signal=record.signal,
             usage=record.usage,
-            series=SampleSeries(),
-            monitor=MeasuringCost(),
         ),
         tail=tail,
     )
