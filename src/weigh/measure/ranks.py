@@ -10,11 +10,11 @@ processes of a step name an inner launcher, those that name only srun are its da
 """
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from weigh.measure.series import TIMES_INTERVAL
 from weigh.model.gpu import GpuMemory, GpuUsage
@@ -40,6 +40,7 @@ class _RankLauncher(NamedTuple):
     world: tuple[str, ...] = (_STEP,)
 
 
+_OUTERMOST = "step"
 _LAUNCHERS = (  # the innermost first
     _RankLauncher(
         "torch", "RANK", "WORLD_SIZE", "LOCAL_RANK", ("TORCHELASTIC_RUN_ID", _STEP)
@@ -53,71 +54,36 @@ _LAUNCHERS = (  # the innermost first
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", _STEP),
     ),
     _RankLauncher("pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    _RankLauncher("step", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    _RankLauncher(_OUTERMOST, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
-_OUTERMOST = len(_LAUNCHERS) - 1
 
 
-class RankPlace(msgspec.Struct, frozen=True):
-    """A rank, globally and on its node, among ``size``, in a ``step`` of the job.
+def rank_in_environment(env: Mapping[str, str]) -> RecordedRank | None:
+    """Read which rank a process is; None unless there are several.
 
-    ``depth`` is 0 for the innermost kind of launcher; ``step`` is None outside of
-    a scheduler's steps. ``within`` is the scheduler's step, where ``step`` is another
-    launcher's.
+    ``step`` is None outside of a scheduler's steps and a launcher's own name for one.
     """
-
-    rank: int
-    local_rank: int | None = None
-    size: int = 0
-    step: str | None = None
-    depth: int = 0
-    within: str | None = None
-
-    @property
-    def launcher(self) -> str:
-        """Return the name of the kind of launcher."""
-        return _LAUNCHERS[self.depth].name
-
-
-def place_of(env: Mapping[str, str]) -> RankPlace | None:
-    """Read a process's rank from its environment; None unless there are several."""
-    for depth, names in enumerate(_LAUNCHERS):
+    for names in _LAUNCHERS:
         rank = _whole_rank_number(env.get(names.rank))
         size = _whole_rank_number(env.get(names.size))
         if rank is not None and size is not None and size > 1:
             step = next((env[name] for name in names.world if env.get(name)), None)
-            return RankPlace(
+            return RecordedRank(
                 rank,
                 _whole_rank_number(env.get(names.local)),
-                size,
-                None if step is None else step[:_LONGEST_WORLD],
-                depth,
-                env.get(_STEP),
+                size=size,
+                step=None if step is None else step[:_LONGEST_WORLD],
+                launcher=names.name,
             )
     return None
 
 
-class _TrackedRank:
-    """What is known of one rank; times are those of the run."""
-
-    __slots__ = ("cpu_time", "first", "last", "peak", "pid", "place")
-
-    def __init__(self, rank_place: RankPlace, pid: int, current_time: Seconds) -> None:
-        self.place = rank_place
-        self.pid = pid
-        self.first = self.last = current_time
-        self.peak: Bytes | None = None
-        self.cpu_time: Seconds | None = None
-
-    def is_launcher_daemon(self, others: Iterable["_TrackedRank"]) -> bool:
-        """Return whether srun started the process for another launcher."""
-        return self.place.depth == _OUTERMOST and any(
-            other.place.depth != _OUTERMOST and other.place.within == self.place.within
-            for other in others
-        )
+def _whole_rank_number(word: str | None) -> int | None:
+    is_whole = word is not None and word.isdecimal() and len(word) <= _LONGEST_NUMBER
+    return int(word or "") if is_whole else None
 
 
-_Key = tuple[int, str | None, int]  # depth, step, rank
+_Key = tuple[str | None, str | None, int]  # launcher, step, rank
 
 
 class RankTracker:
@@ -128,7 +94,9 @@ class RankTracker:
         self._samples: dict[int, int] = {}  # that each living process was in
         self._keys: dict[int, _Key] = {}  # of living processes with a rank
         self._all_keys: dict[int, _Key] = {}  # of processes that ended, too
-        self._ranks: dict[_Key, _TrackedRank] = {}
+        self._ranks: dict[_Key, RecordedRank] = {}
+        # the scheduler's steps whose processes have an inner launcher
+        self._inner_steps: set[str | None] = set()
         self._times_read: Seconds = -TIMES_INTERVAL
 
     def look(self, current_time: Seconds, readings: Sequence[ProcessReading]) -> None:
@@ -149,13 +117,17 @@ class RankTracker:
             self._add_up(current_time, readings)
 
     def _ask(self, pid: int, current_time: Seconds) -> None:
-        place = place_of(self._tree.environment(pid))
-        if place is None:
+        env = self._tree.environment(pid)
+        rank = rank_in_environment(env)
+        if rank is None:
             return
-        key = place.depth, place.step, place.rank
+        key = rank.launcher, rank.step, rank.rank
         self._keys[pid] = self._all_keys[pid] = key
+        if rank.launcher != _OUTERMOST:
+            self._inner_steps.add(env.get(_STEP))
         if key not in self._ranks:
-            self._ranks[key] = _TrackedRank(place, pid, current_time)
+            host = os.uname().nodename
+            self._ranks[key] = replace(rank, host=host, pid=pid, start=current_time)
 
     def _add_up(
         self, current_time: Seconds, readings: Sequence[ProcessReading]
@@ -167,22 +139,26 @@ class RankTracker:
             if key is not None:
                 held[key] += reading.resident
                 largest[key] = max(largest.get(key, 0), reading.peak)
+        used: dict[_Key, Seconds] = {}
+        if current_time - self._times_read >= TIMES_INTERVAL:
+            self._times_read = current_time
+            used = dict.fromkeys(held, 0.0)
+            for pid, key in self._keys.items():
+                times = self._tree.times(pid)
+                used[key] += 0.0 if times is None else times.cpu_time
         for key, size in held.items():
             rank = self._ranks[key]
-            # one process may have grown and shrunk between two samples
-            rank.peak = max(rank.peak or 0, size, largest[key])
-            rank.last = current_time
-        if current_time - self._times_read < TIMES_INTERVAL:
-            return
-        self._times_read = current_time
-        used: defaultdict[_Key, Seconds] = defaultdict(float)
-        for pid, key in self._keys.items():
-            times = self._tree.times(pid)
-            used[key] += 0.0 if times is None else times.cpu_time
-        for key, seconds in used.items():
-            rank = self._ranks[key]
-            # the sum falls as processes end
-            rank.cpu_time = max(rank.cpu_time or 0.0, seconds)
+            cpu_time = rank.cpu_time
+            if key in used:
+                # the sum falls as processes end
+                cpu_time = max(cpu_time or 0.0, used[key])
+            self._ranks[key] = replace(
+                rank,
+                # one process may have grown and shrunk between two samples
+                peak_memory=max(rank.peak_memory or 0, size, largest[key]),
+                cpu_time=cpu_time,
+                wall_time=current_time - (rank.start or 0.0),
+            )
 
     def count(self) -> int:
         """Return how many ranks were met."""
@@ -197,24 +173,11 @@ class RankTracker:
 
         Each has its memory on those *gpu_usages* that it used.
         """
-        host = os.uname().nodename
         found = [
-            RecordedRank(
-                one.place.rank,
-                one.place.local_rank,
-                host,
-                one.pid,
-                one.peak,
-                one.cpu_time,
-                gpus=self._memory_on(gpu_usages, key),
-                step=one.place.step,
-                size=one.place.size,
-                launcher=one.place.launcher,
-                start=one.first,
-                wall_time=one.last - one.first,
-            )
-            for key, one in self._ranks.items()
-            if not one.is_launcher_daemon(self._ranks.values())
+            replace(rank, gpus=self._memory_on(gpu_usages, key))
+            for key, rank in self._ranks.items()
+            # without what srun has started for another launcher
+            if rank.launcher != _OUTERMOST or rank.step not in self._inner_steps
         ]
         return tuple(sorted(found, key=lambda one: (step_order(one.step), one.rank)))
 
@@ -233,8 +196,3 @@ class RankTracker:
             if peaks:
                 found.append(GpuMemory(gpu.uuid, peak=sum(peaks)))
         return tuple(found)
-
-
-def _whole_rank_number(word: str | None) -> int | None:
-    is_whole = word is not None and word.isdecimal() and len(word) <= _LONGEST_NUMBER
-    return int(word or "") if is_whole else None

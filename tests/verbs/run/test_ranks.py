@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from processes import Weigh, until
 
 from weigh.flow.run.rank_group import NodeLock
-from weigh.measure.ranks import place_of
+from weigh.measure.ranks import rank_in_environment
 
 MIB = 1 << 20
 # what torchrun does to its workers, and each holds more than the one before
@@ -45,8 +45,8 @@ NAMES = st.sampled_from(["RANK", "WORLD_SIZE", "PMI_RANK"])
 
 @given(st.dictionaries(NAMES, st.sampled_from(ODD_NUMBERS)))
 def test_an_odd_environment_is_no_trouble(env: dict[str, str]) -> None:
-    place = place_of(env)
-    assert place is None or place.rank >= 0
+    own = rank_in_environment(env)
+    assert own is None or own.rank >= 0
 
 
 def script(folder: Path, name: str, text: str) -> Path:

@@ -238,13 +238,13 @@ def with_own_rank(
     inner = () if measurement.regions is None else measurement.regions.ranks
     if measurement.ranks or inner or not any(name in env for name in SEVERAL):
         return measurement
-    from weigh.measure.ranks import place_of  # noqa: PLC0415 - rare
+    from weigh.measure.ranks import rank_in_environment  # noqa: PLC0415 - rare
 
-    place = place_of(env)
-    if place is None:
+    own = rank_in_environment(env)
+    if own is None:
         return measurement
     host = os.uname().nodename if hasattr(os, "uname") else None
-    rank = RecordedRank(place.rank, place.local_rank, host)
+    rank = RecordedRank(own.rank, own.local_rank, host)
     return msgspec.structs.replace(measurement, ranks=(rank,))
 
 

@@ -24,7 +24,7 @@ from weigh.flow.run.record_sink import current_folder
 from weigh.joined_ranks import part_later
 from weigh.measure.async_command import OWN
 from weigh.measure.node_agent import node_part, watch_node
-from weigh.measure.ranks import RankPlace, place_of
+from weigh.measure.ranks import rank_in_environment
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
     Record,
@@ -120,7 +120,7 @@ class RankGroup:
 
     def __init__(
         self,
-        rank_place: RankPlace,
+        own_rank: RecordedRank,
         node: str,
         lock: NodeLock,
         step: str,
@@ -130,11 +130,11 @@ class RankGroup:
         # one rank samples the whole node, the others only themselves and rarely
         self.interval = max(interval, _FOLLOWER_INTERVAL)
         self._sampling = interval
-        turn = lock.count_run(rank_place.rank)
+        turn = lock.count_run(own_rank.rank)
         self.record_id = content_id(f"{step} {turn}".encode())
-        self.part = rank_place.rank
+        self.part = own_rank.rank
         self.environment = {_STEP_VARIABLE: f"{step}-{node}"}
-        self._place = rank_place
+        self._rank = own_rank
         self._node = node
         self._lock = lock
         self._watched: TreeWatcher | None = None  # the node, by this rank
@@ -191,11 +191,10 @@ class RankGroup:
 
         The usage is then the node's: of the parts of a run, a list shows the largest.
         """
-        usage, place = measurement.usage, self._place
-        own = RecordedRank(
-            place.rank,
-            place.local_rank,
-            self._node,
+        usage = measurement.usage
+        own = msgspec.structs.replace(
+            self._rank,
+            host=self._node,
             peak_memory=_peak_resident_memory(usage),
             cpu_time=usage.cpu_time,
             gpus=tuple(
@@ -203,9 +202,6 @@ class RankGroup:
                 for gpu in usage.gpus
                 if gpu.job_peak
             ),
-            step=place.step,
-            size=place.size,
-            launcher=place.launcher,
             # relative to its own part: joining shifts it
             start=0.0,
             wall_time=usage.wall_time,
@@ -254,7 +250,7 @@ class RankGroup:
             if time.monotonic() >= until:
                 break
             time.sleep(0.02)
-        came = f"{len(joined.ranks)} of {self._place.size} ranks have ended so far"
+        came = f"{len(joined.ranks)} of {self._rank.size} ranks have ended so far"
         later = f"weigh records show {record.id[:6]} shows all later"
         return msgspec.structs.replace(
             joined, state="RUNNING", missing=(f"{came} ({later})",)
@@ -276,9 +272,9 @@ def rank_group(
     env: Mapping[str, str], recorded_job: RecordedJob | None, interval: Seconds
 ) -> RankGroup | None:
     """Return the group of ranks that weigh itself was started as one of, if any."""
-    place = place_of(env)
+    own = rank_in_environment(env)
     # without a step nothing names the group
-    if place is None or place.step is None or place.launcher == "torch":
+    if own is None or own.step is None or own.launcher == "torch":
         return None
     kind, steps = kind_of_job(env), steps_of(env)
     host = os.uname().nodename
@@ -291,10 +287,10 @@ def rank_group(
     cluster = env.get(kind.variables.cluster or "") if kind else None
     start = steps.step_of(env) if steps else ()
     # what all ranks of one step have in common, and no other step
-    words = (cluster, *run, *start, place.launcher, place.step, place.size)
+    words = (cluster, *run, *start, own.launcher, own.step, own.size)
     name = content_id(repr(words).encode())
     try:
         lock = NodeLock(f"{name}-{node}")
     except OSError:
         return None
-    return RankGroup(place, node, lock, name, interval)
+    return RankGroup(own, node, lock, name, interval)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from weigh.lazy_modules import lazy_module
-from weigh.measure.ranks import place_of
+from weigh.measure.ranks import rank_in_environment
 from weigh.measure.region.loops import batches
 from weigh.measure.region.region import measured_function, phase, region_name
 from weigh.measure.region.timing import timeit
@@ -115,8 +115,8 @@ def _plain_event_value(value: object) -> float | str | None:
 
 def _render(tracker: RegionTracker) -> str:
     script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
-    place = place_of(os.environ)
-    rank = "" if place is None else f", rank {place.rank}"
+    own = rank_in_environment(os.environ)
+    rank = "" if own is None else f", rank {own.rank}"
     return region_lines.render_regions(tracker.regions(), f"{script or 'python'}{rank}")
 
 

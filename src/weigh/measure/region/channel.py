@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from weigh.measure.ranks import place_of
+from weigh.measure.ranks import rank_in_environment
 from weigh.measure.region.gpu_meter import joined_gpu_memory, most
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
@@ -94,10 +94,10 @@ class RegionFile:
         # a process id may be used again while the run lasts
         self.process = f"{os.getpid()}.{time.time_ns():x}"
         self.rank: RecordedRank | None = None
-        place = place_of(env)
-        if place is not None:
+        own = rank_in_environment(env)
+        if own is not None:
             host = os.uname().nodename if hasattr(os, "uname") else None
-            self.rank = RecordedRank(place.rank, place.local_rank, host, os.getpid())
+            self.rank = RecordedRank(own.rank, own.local_rank, host, os.getpid())
         self._warn = warn
         # the program may change its directory; "": not under weigh run; None: it failed
         self._path: str | None = path and os.path.abspath(path)
