@@ -8,6 +8,7 @@ kernel keeps it; the GPU peak does not, because no driver keeps one.
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import closing
 
 from weigh.errors import UsageError
 from weigh.measure import signals
@@ -20,7 +21,7 @@ from weigh.measure.watcher import (
     start_gpu_sampler,
 )
 from weigh.model.record import RunMeasurement, Usage
-from weigh.probe.proc import ProcTree, is_own_proc, parse_stat, usable_proc
+from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
 from weigh.probe.visible import ORDER, VARIABLE
 from weigh.regular_file import file_head
 from weigh.units import Seconds
@@ -45,23 +46,20 @@ def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
     # it is no descendant of weigh, so a walk would not find it
     if not tree.adopt(pid) or tree.reading(pid) is None:
         raise UsageError(f"no running process {pid} (ps -u $USER lists yours)")
-    wakeup = signals.SignalWakeup()
     # the GPUs that are visible to the process may differ from weigh's
     environment = _environment_with_their_gpus(tree.environment(pid))
     gpus = start_gpu_sampler(watch.interval, tree.pids, environment, joined=True)
     run = WatchedRun(gpus=gpus, has_begun=True)
-    watcher = TreeWatcher(tree, watch.interval, run)
-    try:
+    with (
+        closing(TreeWatcher(tree, watch.interval, run)) as watcher,
+        closing(signals.SignalWakeup()) as wakeup,
+    ):
         return _watched_to_the_end(pid, watcher, wakeup, watch)
-    finally:
-        watcher.close()
-        wakeup.restore()
 
 
 def _watched_to_the_end(
     pid: int, watcher: TreeWatcher, wakeup: signals.SignalWakeup, watch: WatchSettings
 ) -> RunMeasurement:
-    """Sample until all processes have ended, or weigh receives an ending signal."""
     watcher.look_if_due()
     cpu_before = cpu_time = _cpu_time(watcher.tree)
     end_signal: int | None = None
@@ -73,10 +71,9 @@ def _watched_to_the_end(
         )
         return watcher.joined(known)
 
-    save = watch.checkpoint
-    if save is not None:
-        RunCheckpoints(watcher, lambda: save(measurement(), pid))
-    while end_signal is None and not _have_all_ended(watcher):
+    RunCheckpoints(watcher, lambda: watch.checkpoint(measurement(), pid))
+    # a process that ended and is not reaped yet is in no sample
+    while end_signal is None and (not watcher.samples or watcher.samples[-1].processes):
         # the sum falls when a process ends: the most is kept
         cpu_time = max(cpu_time, _cpu_time(watcher.tree))
         # signals are for weigh here: the watched process gets none of them
@@ -94,23 +91,6 @@ def _cpu_time(tree: ProcTree) -> Seconds:
     """Return the CPU time of all present processes."""
     times = map(tree.times, tree.pids())
     return sum(each.cpu_time for each in times if each is not None)
-
-
-def _have_all_ended(watcher: TreeWatcher) -> bool:
-    """Return whether all have ended, even if some are not reaped yet."""
-    samples = watcher.samples
-    if samples and samples[-1].processes:
-        return False
-    return all(_has_ended(pid) for pid in watcher.pids())
-
-
-def _has_ended(pid: int) -> bool:
-    """Return whether a process is gone, or a zombie that its parent has not reaped.
-
-    A first thread that ended before the others is a zombie too, but they go on.
-    """
-    times = parse_stat(file_head(f"/proc/{pid}/stat", 4096))
-    return times is None or times.has_ended
 
 
 def command_of_process(pid: int, root: str = "/proc") -> list[str]:

@@ -48,7 +48,7 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Wait for processes that outlive the command; else stop them."""
     grace: Seconds = 5.0
     """Between TERM and KILL for orphans."""
-    checkpoint: Callable[[RunMeasurement, int | None], None] | None = None
+    checkpoint: Callable[[RunMeasurement, int | None], None] = lambda *_: None
     """Called with the measurement so far and the command's process id."""
     notify: Callable[[str], None] | None = None
     """Writes a message to the user during the run."""
@@ -79,9 +79,7 @@ def run_command(
         launchers.pop(0)
     launcher = launchers.pop(0) if launchers else JobLauncher()
     with ExitStack() as closing:
-        wakeup = signals.SignalWakeup()
-        closing.callback(wakeup.restore)
-        run = _MeasuredCommand(launcher, watch, wakeup, closing)
+        run = _MeasuredCommand(launcher, watch, closing)
         # the launchers of later repeats are children of weigh, and not of this job
         waiting = (waiting.pid for waiting in launchers)
         run.start(list(command), dict(env), frozenset((*watch.excluded, *waiting)))
@@ -93,20 +91,17 @@ class _MeasuredCommand:
     """One measured command; what it opens is closed by *closing*."""
 
     def __init__(
-        self,
-        launcher: JobLauncher,
-        watch: WatchSettings,
-        wakeup: signals.SignalWakeup,
-        closing: ExitStack,
+        self, launcher: JobLauncher, watch: WatchSettings, closing: ExitStack
     ) -> None:
         self._launcher = launcher
         self._leader = launcher.pid
         self._watch = watch
-        self._wakeup = wakeup
+        self._wakeup = signals.SignalWakeup()
         self._closing = closing
         self._warnings: list[str] = []
         self._tree = ProcTree(os.getpid())
-        closing.callback(self._tree.close)
+        for opened in (self._wakeup, self._tree):
+            closing.callback(opened.close)
         self._witness: int | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds = 0.0  # when the last process so far was reaped
@@ -115,7 +110,6 @@ class _MeasuredCommand:
         # signal that weigh got and that asks for the end
         self._end_signal: int | None = None
         self._reaped = 0  # children reaped so far
-        self._checkpoints: RunCheckpoints | None = None
 
     def start(
         self, command: list[str], env: dict[str, str], excluded: frozenset[int]
@@ -158,11 +152,9 @@ class _MeasuredCommand:
             self._tree, watcher.elapsed, self._watch.grace, self._watch.notify
         )
         watcher.call_at(self._call_witness, _WITNESS_AFTER)
-        save = self._watch.checkpoint
-        if save is not None:
-            self._checkpoints = RunCheckpoints(
-                watcher, lambda: save(self.measurement(), self._leader)
-            )
+        self._checkpoints = RunCheckpoints(
+            watcher, lambda: self._watch.checkpoint(self.measurement(), self._leader)
+        )
         for observer in self._watch.observers:
             watcher.call_at(partial(observer, watcher), 0.0)
         # they came before there was a job to pass them on to
@@ -205,7 +197,7 @@ class _MeasuredCommand:
         # the terminal or a scheduler may have signalled the whole group already
         if self._wakeup.is_for_the_job(info, self._tree.pids()):
             self._pass_on(number)
-        if is_stop and self._checkpoints is not None:  # weigh may be killed next
+        if is_stop:  # weigh may be killed next
             self._checkpoints.hurry()
         self._follow(number)
 
@@ -224,6 +216,7 @@ class _MeasuredCommand:
 
     def _reap(self) -> None:
         """Reap every child that ended, and add up its resource usage."""
+        watcher = self._watcher
         self._peek()
         # one SIGCHLD may stand for several children
         while True:
@@ -244,9 +237,10 @@ class _MeasuredCommand:
             self._reaped += 1
             self._user += used.ru_utime
             self._system += used.ru_stime
-            self._watcher.reaped_cpu_time = self._user + max(0.0, self._system)
-            self._watcher.tracker.reap(used.ru_maxrss * KIB)
-            self._ended = self._watcher.elapsed()
+            used_so_far = self._user + max(0.0, self._system)
+            watcher.most_cpu_time = max(watcher.most_cpu_time, used_so_far)
+            watcher.tracker.reap(used.ru_maxrss * KIB)
+            self._ended = watcher.elapsed()
             if pid == self._leader:
                 self._end(status)
 

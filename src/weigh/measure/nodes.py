@@ -38,7 +38,6 @@ from weigh.units import KIB, Seconds, format_duration
 
 # bytes of what starting the agents printed; only its last line is shown
 _MOST_WORDS = 4 * KIB
-_MOST_WAITING = 3  # unfinished parts of one node: an older one lost a line
 _TICK = 0.02  # seconds between looks whether the agents have ended
 _DECODER = msgspec.json.Decoder(RunMeasurement)
 
@@ -47,7 +46,8 @@ class PartReader:
     """Puts parts together from the lines of all nodes; damaged ones are skipped."""
 
     def __init__(self) -> None:
-        self._waiting: dict[bytes, dict[int, dict[int, bytes]]] = {}
+        # by node, the number of its newest part and the pieces that have come
+        self._waiting: dict[bytes, tuple[int, dict[int, bytes]]] = {}
         self._rest = b""
 
     def feed(self, text: bytes) -> list[RunMeasurement]:
@@ -63,15 +63,15 @@ class PartReader:
         if len(words) != 5 or not all(word.isdigit() for word in words[1:4]):  # noqa: PLR2004 - see part_lines
             return None
         number, turn, count = map(int, words[1:4])
-        waiting = self._waiting.setdefault(words[0], {})
-        pieces = waiting.setdefault(number, {})
+        newest, pieces = self._waiting.get(words[0], (number, {}))
+        # one that lost a line will never be complete, and a newer one has all it had
+        if number != newest:
+            pieces = {}
+        if number >= newest:
+            self._waiting[words[0]] = number, pieces
         pieces[turn] = words[4]
         if len(pieces) < count:
-            # a part that lost a line will never be complete
-            for old in sorted(waiting)[:-_MOST_WAITING]:
-                del waiting[old]
             return None
-        del waiting[number]
         try:
             packed = binascii.a2b_base64(b"".join(pieces[i] for i in range(count)))
             return _DECODER.decode(zlib.decompress(packed))
@@ -131,7 +131,10 @@ def with_nodes(
     """
     found = [node for part in parts for node in part.nodes]
     if own is not None:
-        found.append(_node_before_agent(own, measurement, found))
+        # its peak may have been before the agent came
+        curve = replace(measurement.series, gpu_memory=())
+        peak = measurement.usage.peak_memory
+        found.append(RecordedNode(name=own, peak_memory=peak, series=curve))
     mine = (replace(rank, host=own or rank.host) for rank in measurement.ranks)
     ranks = joined_ranks((*mine, *(rank for part in parts for rank in part.ranks)))
     nodes = counted_ranks(joined_nodes(found), ranks)
@@ -146,23 +149,6 @@ def with_nodes(
         series=top.series or SampleSeries(),
         usage=_usage_over_nodes(measurement, parts, own, nodes, ranks),
         monitor=replace(measurement.monitor, cpu_time=cost),
-    )
-
-
-def _node_before_agent(
-    name: str, measurement: RunMeasurement, found: Sequence[RecordedNode]
-) -> RecordedNode:
-    """Return a run's own node with its peak, and its curve until the agent came."""
-    starts = [one.series.t[:1] for one in found if one.name == name and one.series]
-    began = min((at for start in starts for at in start), default=float("inf"))
-    own = measurement.series
-    early = sum(at < began for at in own.t)
-    return RecordedNode(
-        name=name,
-        peak_memory=measurement.usage.peak_memory,
-        series=SampleSeries(
-            t=own.t[:early], memory=own.memory[:early], cpu=own.cpu[:early]
-        ),
     )
 
 

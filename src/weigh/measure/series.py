@@ -32,19 +32,18 @@ def peak_in_samples(
     """
     if peak is None or not samples:
         return list(samples)
-    kept = [_limited_to(sample, peak.value) for sample in samples]
+    kept = [
+        sample
+        if sample.memory <= peak.value
+        else msgspec.structs.replace(sample, memory=peak.value)
+        for sample in samples
+    ]
     # no sample reached the peak: put it at the nearest one
     if peak.time is not None and max(one.memory for one in kept) < peak.value:
         gaps = [abs(one.time - peak.time) for one in kept]
         place = gaps.index(min(gaps))
         kept[place] = msgspec.structs.replace(kept[place], memory=peak.value)
     return kept
-
-
-def _limited_to(sample: TreeSample, most: Bytes) -> TreeSample:
-    if sample.memory <= most:
-        return sample
-    return msgspec.structs.replace(sample, memory=most)
 
 
 def thin_series(

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from weigh.errors import SIGNAL_BASE
 
@@ -47,7 +47,7 @@ _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUI
 class SignalWakeup:
     """The signals that wake the measuring loop, blocked and waited for in one place.
 
-    They stay blocked until :meth:`restore`, so none is lost: a blocked signal is kept
+    They stay blocked until :meth:`close`, so none is lost: a blocked signal is kept
     even if it is ignored (nohup), because the job may have its own handler.
     """
 
@@ -62,7 +62,7 @@ class SignalWakeup:
         self._noted: set[int] = set()
         self._witness: SignalWitness | None = None
 
-    def restore(self) -> None:
+    def close(self) -> None:
         """Restore the signal mask."""
         self.dismiss_witness()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
@@ -72,11 +72,9 @@ class SignalWakeup:
 
         It costs some milliseconds, so short runs do without.
         """
-        try:
+        with suppress(OSError):  # without it only si_code decides
             self._witness = SignalWitness()
-        except OSError:
-            return None  # then only si_code decides
-        return self._witness.pid
+        return None if self._witness is None else self._witness.pid
 
     def dismiss_witness(self) -> None:
         """End the witness, after the end of the job."""

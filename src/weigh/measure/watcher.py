@@ -61,7 +61,6 @@ _LOOK_SHARE = 0.005
 _FIRST_CREDIT, _MOST_CREDIT = 0.01, 0.04
 _CREDIT_SHARE = 0.02  # of the job's own CPU time
 _FIRST_INTERVAL = 0.002  # seconds; a run of 30 ms needs some samples too
-_STRETCH = 1.25  # of the pause, at each look at an idle tree
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
 _IDLE_BLIND = 0.5  # seconds without a look at an idle tree, if looks are cheap
 _IDLE_SHARE = 0.00025  # of one core, for looks at a tree that seems idle
@@ -83,12 +82,8 @@ class LookSchedule:
 
     def begin_look(self, *, is_idle: bool) -> None:
         """Note that a look is due at a tree that has used no CPU time, or has."""
-        # an idle tree waits longer, but only after the fast looks at the start
-        if is_idle and self.pause >= self.interval:
-            longest = max(_IDLE_BLIND, self.interval)
-            self.pause = min(_STRETCH * self.pause, longest)
-        else:
-            self.pause = min(2 * self.pause, self.interval)
+        longest = max(_IDLE_BLIND, self.interval) if is_idle else self.interval
+        self.pause = min(2 * self.pause, longest)
 
     def may_skip(self, current_time: Seconds) -> bool:
         """Return whether an idle tree was looked at lately enough."""
@@ -124,7 +119,6 @@ _PEAK_OF_ONE = "peak of the one process"  # as looks saw it, without /proc
 _WATCHED_LATE = "watched from a later start, with the kernel's high-water marks"
 _PART_COLUMNS = 200  # of the series that a node's agent sends
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
-_UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
 # seconds, so that a run that is killed early has a record
 FIRST_CHECKPOINT = 0.2
 _SECOND_CHECKPOINT = 1.0  # seconds after the first: a short run is written once
@@ -225,9 +219,9 @@ class TreeWatcher:
         self.tracker = PeakTracker(run.floor)
         self.leader = run.leader
         self.on_set_aside: Callable[[int], None] = lambda _pid: None
-        # CPU seconds of the live processes at one look, or of a clock given up since
+        # the most CPU seconds that were seen: of the live processes at one look, of a
+        # clock given up since, of all children that are reaped
         self.most_cpu_time: Seconds = 0.0
-        self.reaped_cpu_time: Seconds = 0.0  # of children whose parent counts them
         self.trouble: str | None = None
         self.gauge = run.gauge or TreeMemoryGauge(
             tree, clock, run.ledger, is_alone=run.is_alone
@@ -313,9 +307,8 @@ class TreeWatcher:
 
     def cpu_time(self) -> Seconds:
         """Return the CPU time used so far, as far as it is known."""
-        counted = self._counted_cpu_time() or 0.0
-        # each is a lower bound: reaped children, the perf clock, processes at a look
-        return max(self.reaped_cpu_time, counted, self.most_cpu_time)
+        # both are lower bounds
+        return max(self._counted_cpu_time() or 0.0, self.most_cpu_time)
 
     def gpu_idle(self) -> Seconds | None:
         """Return for how long no GPU was busy; None if unknown."""
@@ -389,7 +382,8 @@ class TreeWatcher:
         now = self.tree.clocks()
         self._clocks = before = self._clocks or now
         ran = sum(now[pid] - before[pid] for pid in now if pid in before)
-        return ran > _UNSEEN_CPU_TIME
+        # well above what passes for idle, as the two are not read at one moment
+        return ran > 10 * _IDLE_CPU_TIME
 
     def _cpu_time(
         self, current_time: Seconds, readings: Sequence[ProcessReading]

@@ -195,7 +195,7 @@ def test_what_the_witness_noted_and_who_sent_it_decide_what_is_passed_on(
         wakeup.call_witness()
         assert wakeup.is_for_the_job(info, []) == is_for_the_job
     finally:
-        wakeup.restore()
+        wakeup.close()
 
 
 @pytest.mark.parametrize("name", ["TSTP", "STOP"])
