@@ -1,4 +1,4 @@
-"""Commands of weigh's own that run beside a measured run: queries and node agents."""
+"""Commands of weigh's own that run during a measured run: queries and node agents."""
 
 import os
 import signal

@@ -5,12 +5,13 @@ posix_spawn, with its parent's peak. The children that become jobs are therefore
 first, with plain fork, while this process is a bare interpreter. For the same reason
 this module imports only built-in modules.
 
-The child waits for a payload on a pipe and then executes it. If weigh dies first, the
-pipe closes and the child ends. Its signals are blocked while it waits, so that Ctrl-C
-during one run does not affect the children for the next runs.
+The child waits on a pipe for what to start, and then executes it. If weigh dies first,
+the pipe closes and the child ends. Its signals are blocked while it waits, so that
+Ctrl-C during one run does not affect the children for the next runs.
 """
 
 import _signal  # type: ignore[import-not-found]  # signal itself imports enum
+import marshal
 import os
 import sys
 import time
@@ -27,9 +28,6 @@ _OF_SHELLS = frozenset("|&;<>()$`")  # characters that only a shell gives a mean
 _LANGUAGES = {".py": "python", ".R": "Rscript", ".jl": "julia"}
 _BUILTINS = frozenset(("cd", "conda", "export", "module", "source", "ulimit"))
 _MOST_WAITING = 32  # launchers for further repeats are forked later
-# bytes of the payload's length. End of file cannot mark its end, because the children
-# hold each other's pipes open
-_SIZE = 8
 # values of LC_CTYPE that the interpreter sets by itself
 _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
 
@@ -37,6 +35,10 @@ _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
 _first_mask = (
     _signal.pthread_sigmask(_signal.SIG_BLOCK, ()) if sys.platform != "win32" else ()
 )
+
+
+# command, variables to set, files to open in place of descriptors
+_ToStart = tuple[list[bytes], dict[bytes, bytes], dict[int, str]]
 
 
 class JobLauncher:
@@ -90,11 +92,8 @@ class JobLauncher:
             CommandNotExecutableError: it cannot be executed.
         """
         words = [os.fsencode(word) for word in command]
-        settings = [os.fsencode(f"{name}={value}") for name, value in env.items()]
-        opened = [f"{fd}{word}".encode() for fd, word in (streams or {}).items()]
-        counts = f"{len(words)} {len(opened)}".encode()
-        payload = b"\0".join([counts, *words, *opened, *settings])
-        self._send(payload)
+        settings = {os.fsencode(name): os.fsencode(env[name]) for name in env}
+        self._send((words, settings, streams or {}))
         with open(self._status, "rb") as status:
             # "!" and an errno follow if exec failed; at success exec closes the pipe
             figures, _, failure = status.read().partition(b"!")
@@ -107,17 +106,19 @@ class JobLauncher:
 
     def discard(self) -> None:
         """End the child without running a command."""
-        self._send(b"")
+        self._send(None)
         os.close(self._status)
         try:
             os.waitpid(self.pid, 0)
         except ChildProcessError:  # killed and reaped already
             return
 
-    def _send(self, payload: bytes) -> None:
+    def _send(self, start: _ToStart | None) -> None:
         try:
+            # End of file cannot mark its end, because the children hold each other's
+            # pipes open
             with open(self._go, "wb") as go:
-                go.write(len(payload).to_bytes(_SIZE, "big") + payload)
+                go.write(marshal.dumps(start))
         # it has been killed; launch finds no figures then
         except BrokenPipeError:
             return
@@ -157,27 +158,22 @@ def _runs_typed(words: list[str]) -> int:
 
 
 def _become_the_job(go: int, status: int) -> None:
-    """Wait for the payload and execute it; never returns."""
+    """Wait for what to start and execute it; never returns."""
     try:
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         with open(go, "rb") as pipe:
-            size = int.from_bytes(pipe.read(_SIZE), "big")
-            payload = pipe.read(size)
-        # weigh has ended, or wants no more of this run
-        if not size or len(payload) < size:
+            start = marshal.load(pipe)  # noqa: S302 - our parent wrote it
+        if start is None:  # weigh wants no more of this run
             os._exit(0)
         _restore_signals()
-        counts, *words = payload.split(b"\0")
-        end, opened = map(int, counts.split())
-        command = words[:end]
-        _open_streams(words[end : end + opened])
-        env = first_environment()
-        for word in words[end + opened :]:
-            name, _, value = word.partition(b"=")
-            env[name] = value
+        command, settings, streams = start
+        _open_streams(streams)
+        env = first_environment() | settings
         folders = os.get_exec_path()  # before the peak is read: it imports warnings
         os.write(status, b"%d %d " % (own_peak(), time.process_time_ns()))
         _exec(command, folders, env)
+    except EOFError:  # weigh has ended
+        os._exit(0)
     except OSError as error:
         os.write(status, b"!%d" % (error.errno or _ENOENT))
     except ValueError:  # no command has an empty name
@@ -202,11 +198,10 @@ def exec_command(command: list[str]) -> None:
         raise launch_error(command[0], error.errno or _ENOENT) from error
 
 
-def _open_streams(words: list[bytes]) -> None:
-    for word in words:
-        fd, _, path = word.partition(b">")
-        mode = os.O_RDWR if fd.endswith(b"<") else os.O_WRONLY
-        target = int(fd.rstrip(b"<"))
+def _open_streams(streams: dict[int, str]) -> None:
+    for target, word in streams.items():
+        how, _, path = word.partition(">")
+        mode = os.O_RDWR if how else os.O_WRONLY
         try:
             opened = os.open(path, mode | os.O_NOCTTY)
         except OSError:

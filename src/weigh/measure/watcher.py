@@ -164,7 +164,7 @@ def kernel_measurement(  # noqa: PLR0913 - one run, fully described
     oom_kills: int | None = None,
     end_signal: int | None = None,
 ) -> RunMeasurement:
-    """Return what the kernel tells a run's parent; whoever looked at it adds the rest.
+    """Return what the kernel knows of a run; whoever looked at it adds the rest.
 
     *usage* has the kernel's figures. *code* is below 0 where a signal ended the
     command, None if it is not known. *started* is seconds since the epoch.

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from processes import WEIGH, Weigh
@@ -37,61 +38,70 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(
     assert "WEIGH_DIR" in said
 
 
-@pytest.mark.parametrize("already", ["", "mkdir -p $WEIGH_DIR/records &&"])
-def test_a_full_disk_costs_one_warning(
-    weigh: Weigh, in_namespace: InNamespace, already: str
+class Fault(NamedTuple):
+    """What is wrong around weigh, and the words of each warning that it prints."""
+
+    said: tuple[str, ...] = ()
+    shell: str = ":"  # runs before weigh, in its process
+    mount: str = ""  # runs in a namespace of its own
+    options: tuple[str, ...] = ()
+    job: str = JOB[-1]
+
+
+FULL = "{ cat /dev/zero > $WEIGH_DIR/filler 2> /dev/null; true; }"
+SMALL = "mkdir $WEIGH_DIR && mount -t tmpfs -o size=32k none $WEIGH_DIR"
+NO_PROC = "mount -t tmpfs none /proc"
+FAULTS = {
+    "a full disk": Fault(("No space left on device",), mount=f"{SMALL} && {FULL}"),
+    "a disk that is full behind the store": Fault(
+        ("No space left on device",),
+        mount=f"{SMALL} && mkdir -p $WEIGH_DIR/records && {FULL}",
+    ),
+    "a store that is a file": Fault(
+        ("the record was not kept: cannot make",), "touch $WEIGH_DIR", "", ("-q",)
+    ),
+    "a file that takes nothing": Fault(
+        ("/dev/full: record not written",), options=("-q", "-o", "/dev/full")
+    ),
+    "files that may have no size": Fault(("File too large",), "ulimit -f 0"),
+    "little address space": Fault(shell="ulimit -v 400000"),
+    "little CPU time": Fault(shell="ulimit -t 60"),
+    "no locked memory": Fault(shell="ulimit -l 0"),
+    "a small stack": Fault(shell="ulimit -s 256"),
+    "few descriptors": Fault(
+        shell="ulimit -n 64",
+        job="for i in $(seq 40); do sleep 0.3 & done; wait; echo out; exit 7",
+    ),
+    "no /proc": Fault(("cannot read /proc",), mount=NO_PROC),
+    "no /proc, quietly": Fault(mount=NO_PROC, options=("-q",)),
+    "processes that vanish while they are read": Fault(
+        options=("--interval", "0.001"),
+        job="for i in $(seq 400); do (:) & done; wait; echo out; exit 7",
+    ),
+    "a folder that was removed": Fault(shell="mkdir gone; cd gone; rmdir ../gone"),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_job_is_run_in_spite_of(
+    weigh: Weigh, in_namespace: InNamespace, what: str
 ) -> None:
-    weigh.store.mkdir()
-    fill = "{ cat /dev/zero > $WEIGH_DIR/filler 2> /dev/null; true; }"
-    mount = "mount -t tmpfs -o size=32k none $WEIGH_DIR"
-    prefix = in_namespace(f"{mount} && {already} {fill}")
-    (said,) = _unharmed(weigh.run("--", *JOB, prefix=prefix), warnings=1)
-    assert "No space left on device" in said
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ((), "the record was not kept: cannot make"),
-        (("-o", "/dev/full"), "/dev/full: record not written"),
-    ],
-)
-def test_a_lost_record_is_one_line_even_with_quiet(
-    weigh: Weigh, options: tuple[str, ...], words: str
-) -> None:
-    if not options:
-        weigh.store.write_text("in the way")
-    done = weigh.run("-q", *options, "--", *JOB)
-    (said,) = _unharmed(done, warnings=1)
-    assert words in said
-    assert done.stderr.decode().count("\n") == 1
-
-
-def test_a_limit_on_file_size_costs_one_warning(weigh: Weigh) -> None:
-    limit = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh")
-    (said,) = _unharmed(weigh.run("--", *JOB, prefix=limit), warnings=1)
-    assert "File too large" in said
-
-
-@pytest.mark.parametrize("limit", ["-v 400000", "-t 60", "-l 0", "-s 256"])
-def test_limits_that_schedulers_set_do_no_harm(weigh: Weigh, limit: str) -> None:
-    prefix = ("bash", "-c", f'ulimit {limit} && exec "$@"', "sh")
-    _unharmed(weigh.run("--", *JOB, prefix=prefix), warnings=0)
-
-
-@pytest.mark.parametrize("options", [[], ["-q"]])
-def test_a_missing_proc_does_not_keep_the_job_from_running(
-    weigh: Weigh, in_namespace: InNamespace, options: list[str]
-) -> None:
-    prefix = in_namespace("mount -t tmpfs none /proc")
-    done = weigh.run(*options, "--", *JOB, prefix=prefix)
-    _unharmed(done, warnings=0 if options else 1)
+    fault = FAULTS[what]
+    around = in_namespace(fault.mount) if fault.mount else ()
+    prefix = (*around, "bash", "-c", f'{fault.shell} && exec "$@"', "bash")
+    done = weigh.run(*fault.options, "--", "sh", "-c", fault.job, prefix=prefix)
+    said = _unharmed(done, warnings=len(fault.said))
+    assert all(words in line for words, line in zip(fault.said, said, strict=True))
+    if "-q" in fault.options:
+        assert done.stderr.count(b"\n") == len(said)
+    if "removed" in what:
+        assert weigh.record()["cwd"] is None
 
 
 def test_without_proc_weigh_still_waits_for_orphans(
     weigh: Weigh, in_namespace: InNamespace
 ) -> None:
-    prefix = in_namespace("mount -t tmpfs none /proc")
+    prefix = in_namespace(NO_PROC)
     done = weigh.folder / "done"
     script = f"(sleep 0.2; touch {done}) &"
     assert weigh.run("-q", "--", "sh", "-c", script, prefix=prefix).returncode == 0
@@ -101,7 +111,7 @@ def test_without_proc_weigh_still_waits_for_orphans(
 def test_without_proc_orphans_that_cannot_be_seen_are_left_alone(
     weigh: Weigh, in_namespace: InNamespace
 ) -> None:
-    prefix = (*in_namespace("mount -t tmpfs none /proc"), "setsid", "--wait")
+    prefix = (*in_namespace(NO_PROC), "setsid", "--wait")
     options = ("-q", "--no-wait-orphans")
     script = "sleep 0.5 & sleep 0.1; exit 7"
     done = weigh.run(*options, "--", "sh", "-c", script, prefix=prefix)
@@ -195,14 +205,6 @@ def test_a_job_that_hides_from_its_own_user_is_measured_all_the_same(
     assert peak["high"] > 30 << 20
 
 
-def test_processes_that_vanish_while_they_are_read_do_no_harm(weigh: Weigh) -> None:
-    script = (
-        "i=0; while [ $i -lt 400 ]; do (:) & i=$((i+1)); done; wait; echo out; exit 7"
-    )
-    done = weigh.run("--interval", "0.001", "--", "sh", "-c", script)
-    _unharmed(done, warnings=0)
-
-
 # weigh with a slip in its own code where it looks at processes, or at what it saw
 SLIP = """
 import sys
@@ -230,15 +232,6 @@ def test_a_slip_in_weighs_own_code_costs_one_warning(weigh: Weigh, where: str) -
     assert "RuntimeError: a slip" in said
 
 
-def test_a_folder_that_was_removed_does_no_harm(weigh: Weigh) -> None:
-    gone = weigh.folder / "gone"
-    gone.mkdir()
-    prefix = ("sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh")
-    done = weigh.run("--", *JOB, prefix=prefix, cwd=gone)
-    _unharmed(done, warnings=0)
-    assert weigh.record()["cwd"] is None
-
-
 def test_no_leave_to_start_a_process_is_reported_in_one_line(
     nobodys_weigh: Weigh,
 ) -> None:
@@ -253,13 +246,6 @@ def test_no_leave_to_start_a_process_is_reported_in_one_line(
     assert done.stderr.count(b"\n") == 1
     assert b"cannot start a process" in done.stderr
     assert not (nobodys_weigh.folder / "made").exists()
-
-
-def test_few_descriptors_are_enough(weigh: Weigh) -> None:
-    script = "for i in $(seq 40); do sleep 0.3 & done; wait; echo out; exit 7"
-    limit = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
-    done = weigh.run("--", "sh", "-c", script, prefix=limit)
-    _unharmed(done, warnings=0)
 
 
 @pytest.mark.parametrize("where", [">&-", "> /dev/full", "| true"])
