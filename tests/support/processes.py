@@ -124,6 +124,10 @@ class Counted:
         """Count the signals that the job got so far."""
         return Counter(self._lines()[1:])
 
+    def wait_for(self, name: str, count: int = 1) -> None:
+        """Wait until the job has got a signal so often."""
+        until(lambda: self.counts()[name] >= count, f"{name} to reach the job")
+
     def wait_for_witness(self, pid: int | None = None) -> None:
         """Wait until weigh can tell a signal to the group from one to itself."""
         top = pid or self.weigh.pid

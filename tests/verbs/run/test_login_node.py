@@ -108,15 +108,15 @@ def weigh_run(folder: Path, **env: str | None) -> str:
     return done.stderr
 
 
-def test_a_run_on_a_login_node_warns_once(tmp_path: Path) -> None:
-    assert WARNING in weigh_run(tmp_path)
-    assert WARNING not in weigh_run(tmp_path)
-
-
 @pytest.mark.parametrize(
-    "env", [{"WEIGH_LOGIN_NODE": "false"}, {"SSH_CONNECTION": None}]
+    ("env", "warned"),
+    [
+        ({}, [True, False]),
+        ({"WEIGH_LOGIN_NODE": "false"}, [False]),
+        ({"SSH_CONNECTION": None}, [False]),  # a workstation
+    ],
 )
-def test_the_setting_false_or_a_workstation_keeps_it_silent(
-    tmp_path: Path, env: dict[str, str | None]
+def test_a_run_on_a_login_node_warns_once(
+    tmp_path: Path, env: dict[str, str | None], warned: list[bool]
 ) -> None:
-    assert WARNING not in weigh_run(tmp_path, **env)
+    assert [WARNING in weigh_run(tmp_path, **env) for _ in warned] == warned

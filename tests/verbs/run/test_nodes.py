@@ -47,12 +47,18 @@ Job = Callable[..., CapturedRun]
 
 
 @pytest.fixture
-def job(slurm: Mapping[str, str], tmp_path: Path) -> Job:
-    """Return the function that runs a bash script as a job, to its end."""
-    ours = ("SLURM_", "WEIGH_")
-    env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    env |= {**slurm, "WEIGH_DIR": str(tmp_path / "store"), "PYTHON": sys.executable}
+def env(slurm: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
+    """Return a user's environment, with the program that each rank runs at hand."""
     (tmp_path / "hold.py").write_text(HOLD)
+    ours = ("SLURM_", "WEIGH_")
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    store = str(tmp_path / "store")
+    return {**plain, **slurm, "WEIGH_DIR": store, "PYTHON": sys.executable}
+
+
+@pytest.fixture
+def job(env: dict[str, str], tmp_path: Path) -> Job:
+    """Return the function that runs a bash script as a job, to its end."""
 
     def run(script: str, *options: str) -> CapturedRun:
         path = tmp_path / "job.sh"
@@ -78,6 +84,18 @@ def check_ranks(found: Json) -> None:
     for number, rank in enumerate(found["ranks"]):
         held = (60 + 40 * number) * MIB
         assert held < rank["peak_memory"] < held + 14 * MIB
+
+
+def check_nodes(found: Json, besides: int) -> None:
+    """Check that both nodes hold their ranks and at most so many MiB *besides*."""
+    assert [node["ranks"] for node in found["nodes"]] == [2, 2]
+    peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
+    for peak, held in zip(peaks, (160, 320), strict=True):
+        assert held * MIB < peak < (held + besides) * MIB
+    usage = found["usage"]
+    assert usage["peak_memory"]["value"] == max(peaks)
+    assert usage["total_memory"] == sum(peaks)
+    assert found["missing"] == []
 
 
 def with_mpi(launcher: str) -> Any:
@@ -122,13 +140,7 @@ def test_one_record_has_all_nodes_and_ranks(
     check_ranks(found)
     assert len({rank["step"] for rank in found["ranks"]}) == 1
     assert all(node["final"] for node in found["nodes"])
-    assert [node["ranks"] for node in found["nodes"]] == [2, 2]
-    peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
-    for peak, held in zip(peaks, (160, 320), strict=True):
-        assert held * MIB < peak < (held + 60) * MIB  # with daemons and srun
-    assert found["usage"]["peak_memory"]["value"] == max(peaks)
-    assert found["usage"]["total_memory"] == sum(peaks)
-    assert found["missing"] == []
+    check_nodes(found, besides=60)  # daemons and srun
     assert "--nodes=2 --ntasks-per-node=2 --mem=" in said
     assert "--ntasks=4 --mem-per-cpu=" in said
 
@@ -143,11 +155,7 @@ def test_ranks_under_a_weigh_each_are_one_record(job: Job, tmp_path: Path) -> No
     assert len(re.findall("^weigh  (?:COMPLETED|RUNNING)", said, re.MULTILINE)) == 1
     found = stored(tmp_path)
     check_ranks(found)
-    peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
-    for peak, held in zip(peaks, (160, 320), strict=True):
-        assert held * MIB < peak < (held + 40) * MIB
-    assert found["usage"]["peak_memory"]["value"] == max(peaks)
-    assert found["missing"] == []
+    check_nodes(found, besides=40)
 
 
 def test_the_watch_of_a_node_goes_on_when_its_first_rank_leaves(
@@ -318,12 +326,8 @@ def test_the_ranks_of_one_launcher_per_node_are_one_record(
 
 
 def test_a_run_on_a_login_node_finds_its_job_and_all_ranks(
-    slurm: Mapping[str, str], tmp_path: Path
+    env: dict[str, str], tmp_path: Path
 ) -> None:
-    ours = ("SLURM_", "WEIGH_")
-    env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    env |= {**slurm, "WEIGH_DIR": str(tmp_path / "store")}
-    (tmp_path / "hold.py").write_text(HOLD)
     weigh = (sys.executable, "-m", "weigh", "run", "-o", "record.json", "--")
     step = ("srun", "-N2", "--ntasks-per-node=2", "--mem=600M")
     done = subprocess.run(

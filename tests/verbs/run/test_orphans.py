@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -104,9 +103,33 @@ def test_a_second_signal_kills_what_ignores_the_first(
     assert not is_running(_started(noted))
 
 
-def _run_impatiently(weigh: Weigh, words: Sequence[str]) -> "subprocess.Popen[bytes]":
+ENDLESS = 'trap "" TERM; while :; do sleep 60; done'
+# what a job is that a signal stops, "$@" leaving a daemon that ignores some; the signal
+# that weigh gets, if any, and the exit code
+STOPPED: dict[str, tuple[str, tuple[str, ...], str, int]] = {
+    "a job with a daemon deaf to TERM": (
+        '"$@"; echo ready; exec sleep 60', ("TERM", "INT", "HUP"), "TERM", 143,
+    ),
+    "a job with a daemon deaf to INT": (
+        '"$@"; echo ready; exec sleep 60', ("TERM", "INT", "HUP"), "INT", 130,
+    ),
+    "a job that ends well": (
+        'trap "exit 5" TERM; "$@"; echo ready; while :; do sleep 0.01; done',
+        ("TERM",), "TERM", 5,
+    ),
+    "children that keep coming": (
+        f"sh -c '{ENDLESS}' & sh -c '{ENDLESS}' & echo ready; kill -TERM $$",
+        (), "", 143,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STOPPED)
+def test_nothing_is_left_of(weigh: Weigh, tmp_path: Path, what: str) -> None:
+    script, deaf_to, name, code = STOPPED[what]
+    daemon, _ = _daemon(tmp_path, *deaf_to)
     process = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT, *words],
+        [sys.executable, "-c", IMPATIENT, "sh", "-c", script, "sh", *daemon],
         stdout=subprocess.PIPE,
         env=weigh.env(),
         cwd=weigh.folder,
@@ -114,38 +137,9 @@ def _run_impatiently(weigh: Weigh, words: Sequence[str]) -> "subprocess.Popen[by
     weigh.started.append(process)
     assert process.stdout is not None
     process.stdout.readline()  # it is ready
-    return process
-
-
-@pytest.mark.parametrize("name", ["TERM", "INT"])
-def test_a_job_that_is_stopped_leaves_no_daemon_however_deaf(
-    weigh: Weigh, tmp_path: Path, name: str
-) -> None:
-    words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
-    script = '"$@"; echo ready; exec sleep 60'
-    process = _run_impatiently(weigh, ["sh", "-c", script, "sh", *words])
-    process.send_signal(signal.Signals[f"SIG{name}"])
-    assert process.wait(PATIENCE) == 128 + signal.Signals[f"SIG{name}"]
-    assert not is_running(_started(noted))
-    assert not weigh.left()
-
-
-def test_a_job_that_ends_well_when_stopped_leaves_no_daemon_either(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    words, noted = _daemon(tmp_path, "TERM")
-    script = 'trap "exit 5" TERM; "$@"; echo ready; while :; do sleep 0.01; done'
-    process = _run_impatiently(weigh, ["sh", "-c", script, "sh", *words])
-    process.terminate()
-    assert process.wait(PATIENCE) == 5
-    assert not is_running(_started(noted))
-
-
-def test_children_that_keep_coming_are_all_ended(weigh: Weigh) -> None:
-    respawn = 'trap "" TERM; while :; do sleep 60; done'
-    script = f"sh -c '{respawn}' & sh -c '{respawn}' & echo ready; kill -TERM $$"
-    process = _run_impatiently(weigh, ["sh", "-c", script])
-    assert process.wait(PATIENCE) == 143
+    if name:
+        process.send_signal(signal.Signals[f"SIG{name}"])
+    assert process.wait(PATIENCE) == code
     assert not weigh.left()
 
 

@@ -10,10 +10,8 @@ from processes import (
     PATIENCE,
     PORTABLE_WEIGH,
     WEIGH,
-    Counted,
     Weigh,
     children_of,
-    is_running,
     is_stopped,
     job_of,
     pending_signals,
@@ -27,16 +25,12 @@ def _number(name: str) -> signal.Signals:
     return signal.Signals[f"SIG{name}"]
 
 
-def _wait_for(job: Counted, name: str, count: int = 1) -> None:
-    until(lambda: job.counts()[name] >= count, f"{name} to reach the job")
-
-
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", PASSED_ON)
 def test_a_signal_to_weigh_reaches_the_job_once(weigh: Weigh, name: str) -> None:
     job = weigh.count_signals("-q")
     os.kill(job.weigh.pid, _number(name))
-    _wait_for(job, name)
+    job.wait_for(name)
     if name == "TSTP":  # the job only noted it
         assert not is_stopped(job.weigh.pid)
     assert job.finish() == {name: 1}
@@ -81,7 +75,7 @@ def test_a_signal_to_the_whole_group_reaches_the_job_once(
     job = weigh.count_signals("-q", process_group=0)
     job.wait_for_witness()
     os.killpg(job.weigh.pid, _number(name))
-    _wait_for(job, name)
+    job.wait_for(name)
     assert job.finish() == {name: 1}
 
 
@@ -99,7 +93,7 @@ def test_a_scheduler_that_signals_every_process_reaches_the_job_once(
         for pid in (job.weigh.pid, *children_of(job.weigh.pid)):
             os.kill(pid, _number(name))
         took = time.monotonic() - began
-        _wait_for(job, name)
+        job.wait_for(name)
         seen = job.finish()
         if took < AT_ONCE or seen == {name: 1} or not last:
             assert seen == {name: 1}
@@ -110,28 +104,12 @@ def test_a_signal_to_the_group_does_not_swallow_the_next_to_weigh(weigh: Weigh) 
     job = weigh.count_signals("-q", process_group=0)
     job.wait_for_witness()
     os.killpg(job.weigh.pid, signal.SIGUSR1)
-    _wait_for(job, "USR1")
+    job.wait_for("USR1")
     os.kill(job.weigh.pid, signal.SIGUSR2)  # weigh has seen to USR1 when this is there
-    _wait_for(job, "USR2")
+    job.wait_for("USR2")
     os.kill(job.weigh.pid, signal.SIGUSR1)
-    _wait_for(job, "USR1", 2)
+    job.wait_for("USR1", 2)
     assert job.finish() == {"USR1": 2, "USR2": 1}
-
-
-def test_a_job_that_ignores_int_lives_on(weigh: Weigh) -> None:
-    script = 'trap "" INT; echo $$; read line; exit 9'
-    with weigh.start(
-        *("run", "-q", "--", "sh", "-c", script),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        job = int(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        until(lambda: not pending_signals(process.pid) & 1 << signal.SIGINT - 1)
-        assert is_running(job)
-        process.communicate(b"\n")
-    assert process.returncode == 9
 
 
 GRACEFUL = """
@@ -277,6 +255,6 @@ def test_the_term_of_timeout_reaches_the_job_once(weigh: Weigh) -> None:
     (own,) = until(lambda: children_of(job.weigh.pid))
     job.wait_for_witness(own)
     os.kill(job.weigh.pid, signal.SIGALRM)  # its time is over
-    _wait_for(job, "TERM")
+    job.wait_for("TERM")
     assert job.finish(own) == {"TERM": 1, "CONT": job.counts()["CONT"]}
     assert job.weigh.wait(PATIENCE) == 124

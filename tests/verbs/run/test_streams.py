@@ -5,10 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from processes import PATIENCE, WEIGH, Weigh, until
@@ -68,88 +67,63 @@ def _facts(prefix: Sequence[str], folder: Path, **options: Any) -> dict[str, Any
     return facts
 
 
-def _same_under_weigh(
-    weigh: Weigh, folder: Path, streams: Callable[[], Any], **options: Any
-) -> dict[str, Any]:
+def _same_under_weigh(weigh: Weigh, folder: Path, **options: Any) -> dict[str, Any]:
     """Check that a job sees the same with and without weigh; give what it saw."""
     options.setdefault("env", weigh.env())
-    with streams() as given:
-        plain = _facts([], folder, **given, **options)
-        weighed = _facts([*WEIGH, "run", "-q", "--"], folder, **given, **options)
+    plain = _facts([], folder, **options)
+    weighed = _facts([*WEIGH, "run", "-q", "--"], folder, **options)
     assert weighed == plain
     return weighed
 
 
-@contextmanager
-def _nothing() -> Iterator[dict[str, Any]]:
-    yield {}
+def _file(mode: str, position: int) -> int:
+    """Open a file that is in no folder any more, and is read or written so far."""
+    path = Path(f"stream-{os.getpid()}").absolute()
+    path.write_bytes(b"0123456789")
+    fd = os.open(path, os.O_RDWR | (os.O_APPEND if mode == "a" else 0))
+    path.unlink()
+    os.lseek(fd, position, os.SEEK_SET)
+    return fd
 
 
-@contextmanager
-def _pipes() -> Iterator[dict[str, Any]]:
+def _files() -> list[int]:
+    return [_file("r", 5), _file("r", 7), _file("a", 0)]
+
+
+def _pipes() -> list[int]:
     ends = [os.pipe() for _ in range(3)]
-    yield {
-        "stdin": ends[0][0],
-        "stdout": ends[1][1],
-        "stderr": ends[2][1],
-    }
-    for pair in ends:
-        for end in pair:
-            os.close(end)
+    return [ends[0][0], ends[1][1], ends[2][1], ends[0][1], ends[1][0], ends[2][0]]
 
 
-@contextmanager
-def _one_pipe() -> Iterator[dict[str, Any]]:
+def _one_pipe() -> list[int]:
     reading, writing = os.pipe()
-    yield {"stdout": writing, "stderr": writing, "stdin": subprocess.DEVNULL}
-    os.close(reading)
-    os.close(writing)
+    return [os.open(os.devnull, os.O_RDONLY), writing, writing, reading]
 
 
-@contextmanager
-def _files() -> Iterator[dict[str, Any]]:
-    opened: list[IO[bytes]] = []
-    for name, mode in (("in", "r+b"), ("out", "r+b"), ("err", "ab")):
-        path = Path(f"stream-{os.getpid()}-{name}").absolute()
-        path.write_bytes(b"0123456789")
-        opened.append(path.open(mode))
-        path.unlink()
-    os.lseek(opened[0].fileno(), 5, os.SEEK_SET)
-    os.lseek(opened[1].fileno(), 7, os.SEEK_SET)
-    yield dict(zip(("stdin", "stdout", "stderr"), opened, strict=True))
-    for file in opened:
-        file.close()
-
-
-@contextmanager
-def _terminal() -> Iterator[dict[str, Any]]:
+def _terminal() -> list[int]:
     master, slave = os.openpty()
-    yield {"stdin": slave, "stdout": slave, "stderr": slave}
-    os.close(master)
-    os.close(slave)
+    return [slave, slave, slave, master]
 
 
-@contextmanager
-def _sockets() -> Iterator[dict[str, Any]]:
-    one, other = socket.socketpair()
-    other.setblocking(False)
-    yield {"stdin": other, "stdout": other, "stderr": other}
-    one.close()
-    other.close()
+def _sockets() -> list[int]:
+    one, other = (end.detach() for end in socket.socketpair())
+    os.set_blocking(other, False)
+    return [other, other, other, one]
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize(
-    "streams", [_nothing, _pipes, _one_pipe, _files, _terminal, _sockets]
-)
+@pytest.mark.parametrize("opened", [_pipes, _one_pipe, _files, _terminal, _sockets])
 def test_streams_are_the_very_same_open_files(
     weigh: Weigh,
     tmp_path: Path,
-    streams: Callable[[], Any],
+    opened: Callable[[], list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _same_under_weigh(weigh, tmp_path, streams)
+    stdin, stdout, stderr, *others = opened()
+    _same_under_weigh(weigh, tmp_path, stdin=stdin, stdout=stdout, stderr=stderr)
+    for fd in {stdin, stdout, stderr, *others}:
+        os.close(fd)
 
 
 @pytest.mark.few(3)
@@ -161,7 +135,7 @@ def test_a_closed_stream_stays_closed(
         for number in closed:
             os.close(number)
 
-    seen = _same_under_weigh(weigh, tmp_path, _nothing, preexec_fn=close)
+    seen = _same_under_weigh(weigh, tmp_path, preexec_fn=close)
     assert [fd for fd in range(3) if seen["streams"][fd] is None] == list(closed)
 
 
@@ -188,7 +162,7 @@ def _change_surroundings() -> None:
 
 
 def test_limits_masks_and_the_rest_reach_the_job(weigh: Weigh, tmp_path: Path) -> None:
-    seen = _same_under_weigh(weigh, tmp_path, _nothing, preexec_fn=_change_surroundings)
+    seen = _same_under_weigh(weigh, tmp_path, preexec_fn=_change_surroundings)
     assert int(seen["status"]["SigIgn"], 16) & 1 << signal.SIGUSR1 - 1
     assert int(seen["status"]["SigBlk"], 16) & 1 << signal.SIGUSR2 - 1
 
@@ -223,7 +197,7 @@ def test_the_environment_is_the_jobs_own(
 ) -> None:
     plain = {k: v for k, v in weigh.env().items() if k != "LANG" and k[:3] != "LC_"}
     odd = {"LINES_IN": "a\nb", "EMPTY": "", "BYTES": os.fsdecode(b"\xff\xfe")}
-    _same_under_weigh(weigh, tmp_path, _nothing, env={**plain, **odd, **locale})
+    _same_under_weigh(weigh, tmp_path, env={**plain, **odd, **locale})
 
 
 def test_what_the_job_leaves_of_its_input_is_there_for_the_next(weigh: Weigh) -> None:

@@ -45,10 +45,6 @@ def _weigh_under(shell: Terminal) -> int:
     return until(lambda: children_of(shell.pid), "weigh to start")[0]
 
 
-def _wait_for(job: Counted, name: str, count: int) -> None:
-    until(lambda: job.counts()[name] >= count, f"{name} to reach the job")
-
-
 def _counted(weigh: Weigh, *typed: str) -> tuple[Terminal, Counted]:
     """Run the job that notes its signals, alone on a terminal."""
     notes = weigh.folder / "signals"
@@ -65,7 +61,7 @@ def test_a_typed_signal_reaches_the_job_once(weigh: Weigh, key: str, name: str) 
     terminal, job = _counted(weigh)
     for count in (1, 2):
         terminal.type(key)
-        _wait_for(job, name, count)
+        job.wait_for(name, count)
     assert job.finish() == {name: 2}
     assert terminal.wait() == 3
 
@@ -90,9 +86,9 @@ def test_without_a_witness_the_terminals_signals_still_come_once(
     terminal = weigh.terminal(sys.executable, "-c", ALONE, *job)
     counted = Counted(terminal, notes)
     terminal.type(CTRL_C)
-    until(lambda: counted.counts()["INT"])
+    counted.wait_for("INT")
     os.kill(terminal.pid, signal.SIGTERM)
-    until(lambda: counted.counts()["TERM"])
+    counted.wait_for("TERM")
     assert counted.finish() == {"INT": 1, "TERM": 1}
 
 
@@ -100,27 +96,15 @@ def test_a_new_window_size_reaches_the_job_once(weigh: Weigh) -> None:
     terminal, job = _counted(weigh)
     before = job.counts()["WINCH"]  # the first size may come while weigh starts
     terminal.resize(40, 100)
-    until(lambda: job.counts()["WINCH"] > before)
+    job.wait_for("WINCH", before + 1)
     assert job.finish() == {"WINCH": before + 1}
-
-
-def test_an_int_that_is_sent_passes_also_after_a_typed_one(weigh: Weigh) -> None:
-    terminal, job = _counted(weigh)
-    job.wait_for_witness()
-    terminal.type(CTRL_C)
-    until(lambda: job.counts()["INT"])
-    os.kill(job.weigh.pid, signal.SIGUSR1)
-    until(lambda: job.counts()["USR1"])  # weigh has seen to the first INT by now
-    os.kill(job.weigh.pid, signal.SIGINT)
-    until(lambda: job.counts()["INT"] > 1)
-    assert job.finish() == {"INT": 2, "USR1": 1}
 
 
 def test_closing_the_window_hangs_up_once(weigh: Weigh) -> None:
     terminal, job = _counted(weigh)
     job.wait_for_witness()
     terminal.hang_up()
-    until(lambda: job.counts()["HUP"])
+    job.wait_for("HUP")
     assert job.finish()["HUP"] == 1
 
 
@@ -276,21 +260,6 @@ def talk(shell: Terminal, *lines: tuple[str, str]) -> int:
 def test_at_a_terminal(shell: Terminal, what: str) -> None:
     lines, code = TALKS[what]
     assert talk(shell, *lines) == code
-
-
-@pytest.mark.skipif(not shutil.which("vim"), reason="no vim here")
-def test_vim_edits_stops_and_goes_on(weigh: Weigh, shell: Terminal) -> None:
-    code = talk(
-        shell,
-        (f"{RUN} vim -u NONE -n text\n", r'"text"'),
-        ("ione", "one"),
-        ("\x1b" + CTRL_Z, "Stopped"),
-        ("", PROMPT),
-        ("fg\n", "one"),
-        ("A two\x1b:wq\n", ""),
-    )
-    assert code == 0
-    assert (weigh.folder / "text").read_text() == "one two\n"
 
 
 @pytest.mark.skipif(not shutil.which("less"), reason="no less here")
