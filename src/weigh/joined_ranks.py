@@ -23,6 +23,7 @@ from weigh.model.record import (
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 _Number = TypeVar("_Number", int, float)
+_Part = TypeVar("_Part", Record, RunMeasurement)  # has nodes and ranks
 _IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
 _OfRank = Callable[[RecordedRank], float | None]
 # name of the rank with the largest figure, the figure, the least worth a line, its text
@@ -212,18 +213,8 @@ def join_records(record_parts: Sequence[Record]) -> Record:
     started = min(one.started for one in record_parts)
     # each part counts its times from its own start; the joined record from the first
     shifts = [_seconds_between(started, one.started) for one in record_parts]
-    ranks = joined_ranks(
-        _rank_later(rank, by)
-        for one, by in zip(record_parts, shifts, strict=True)
-        for rank in one.ranks
-    )
-    nodes = counted_ranks(
-        joined_nodes(
-            _node_later(node, by)
-            for one, by in zip(record_parts, shifts, strict=True)
-            for node in one.nodes
-        ),
-        ranks,
+    nodes, ranks = joined_places(
+        part_later(one, by) for one, by in zip(record_parts, shifts, strict=True)
     )
     top = largest_node(nodes)
     monitors = [one.monitor for one in record_parts if one.monitor is not None]
@@ -338,33 +329,42 @@ def _seconds_between(early: str, late: str) -> Seconds:
     return max(0.0, (times[1] - times[0]).total_seconds())
 
 
-def _rank_later(rank: RecordedRank, time_shift: Seconds) -> RecordedRank:
-    start = None if rank.start is None else rank.start + time_shift
-    return msgspec.structs.replace(rank, start=start)
-
-
-def _node_later(cluster_node: RecordedNode, time_shift: Seconds) -> RecordedNode:
-    """Return the figures of a node watched from *time_shift* seconds on."""
-    peak, series = cluster_node.peak_memory, cluster_node.series
-    if peak is not None and peak.time is not None:
-        peak = msgspec.structs.replace(peak, time=peak.time + time_shift)
-    if series is not None:
-        series = msgspec.structs.replace(
-            series, t=tuple(at + time_shift for at in series.t)
-        )
-    heard = None if cluster_node.heard is None else cluster_node.heard + time_shift
-    return msgspec.structs.replace(
-        cluster_node, peak_memory=peak, series=series, heard=heard
-    )
+def joined_places(
+    parts: Iterable[_Part],
+) -> tuple[tuple[RecordedNode, ...], tuple[RecordedRank, ...]]:
+    """Return the nodes and the ranks of a run of several parts, in its times."""
+    parts = tuple(parts)
+    ranks = joined_ranks(rank for one in parts for rank in one.ranks)
+    nodes = joined_nodes(node for one in parts for node in one.nodes)
+    return counted_ranks(nodes, ranks), ranks
 
 
 def part_later(
-    part: RunMeasurement, time_shift: Seconds, *, heard: Seconds
-) -> RunMeasurement:
-    """Return what was measured of a node from *time_shift* seconds on, and *heard*."""
-    nodes = [_node_later(node, time_shift) for node in part.nodes]
-    return msgspec.structs.replace(
-        part,
-        nodes=tuple(msgspec.structs.replace(node, heard=heard) for node in nodes),
-        ranks=tuple(_rank_later(rank, time_shift) for rank in part.ranks),
-    )
+    part: _Part, time_shift: Seconds, *, heard: Seconds | None = None
+) -> _Part:
+    """Return what was measured from *time_shift* seconds on, in the times of the run.
+
+    If given, its nodes were last *heard* then.
+    """
+    ranks = [
+        msgspec.structs.replace(rank, start=_later(rank.start, time_shift))
+        for rank in part.ranks
+    ]
+    nodes = []
+    for node in part.nodes:
+        peak, series = node.peak_memory, node.series
+        if peak is not None:
+            at = _later(peak.time, time_shift)
+            peak = msgspec.structs.replace(peak, time=at)
+        if series is not None:
+            times = tuple(at + time_shift for at in series.t)
+            series = msgspec.structs.replace(series, t=times)
+        then = _later(node.heard, time_shift) if heard is None else heard
+        nodes.append(
+            msgspec.structs.replace(node, peak_memory=peak, series=series, heard=then)
+        )
+    return msgspec.structs.replace(part, nodes=tuple(nodes), ranks=tuple(ranks))
+
+
+def _later(at: Seconds | None, time_shift: Seconds) -> Seconds | None:
+    return None if at is None else at + time_shift

@@ -15,9 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.joined_ranks import (
-    counted_ranks,
-    joined_nodes,
-    joined_ranks,
+    joined_places,
     largest_known,
     largest_node,
     part_later,
@@ -129,15 +127,15 @@ def with_nodes(
     *own* is the node that the run's own processes are on; None if it is none of the
     job's, as on a login node. There, the agent has seen the run's own processes too.
     """
-    found = [node for part in parts for node in part.nodes]
+    ranks = tuple(replace(rank, host=own or rank.host) for rank in measurement.ranks)
+    mine = replace(measurement, ranks=ranks)
     if own is not None:
         # its peak may have been before the agent came
         curve = replace(measurement.series, gpu_memory=())
         peak = measurement.usage.peak_memory
-        found.append(RecordedNode(name=own, peak_memory=peak, series=curve))
-    mine = (replace(rank, host=own or rank.host) for rank in measurement.ranks)
-    ranks = joined_ranks((*mine, *(rank for part in parts for rank in part.ranks)))
-    nodes = counted_ranks(joined_nodes(found), ranks)
+        node = RecordedNode(name=own, peak_memory=peak, series=curve)
+        mine = replace(mine, nodes=(node,))
+    nodes, ranks = joined_places((mine, *parts))
     top = largest_node(nodes)
     if top is None:
         return measurement
