@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.units import Bytes, Seconds
+from weigh.units import Bytes, Seconds, record_time_text
 
 SCHEMA = "weigh.record/1"
 _LONGEST_STEP = 9  # digits of a number
@@ -622,6 +622,29 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     job: RecordedJob | None = None
     provenance: CodeProvenance | None = None
     monitor: MeasuringCost | None = None
+
+    def with_measurement(self, measured: RunMeasurement) -> "Record":
+        """Return the record with what was measured of its run, so far or to its end."""
+        regions = measured.regions or ProgramRegions()
+        ended = measured.ended
+        return msgspec.structs.replace(
+            self,
+            started=record_time_text(measured.started),
+            ended=None if ended is None else record_time_text(ended),
+            exit_code=measured.exit_code,
+            signal=measured.signal,
+            usage=measured.usage,
+            series=measured.series,
+            monitor=measured.monitor,
+            phases=regions.phases,
+            # the longest loop; a record has room for one
+            batches=regions.batches[0] if regions.batches else None,
+            events=regions.events,
+            progress=measured.progress,
+            ranks=measured.ranks or regions.ranks,
+            nodes=measured.nodes,
+            missing=measured.missing,
+        )
 
     @property
     def left_out_time(self) -> Seconds:

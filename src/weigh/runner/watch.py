@@ -31,7 +31,6 @@ from weigh.measure.watcher import (
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
-    ProgramRegions,
     Record,
     RecordedJob,
     RunMeasurement,
@@ -49,7 +48,7 @@ from weigh.runner.spawn import AttemptSpawner
 from weigh.store import checkpoint, lines, shards
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.location import locate_store, make_folder
-from weigh.units import Bytes, Seconds, record_time_text
+from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.runner import gpus as runner_gpus
@@ -62,9 +61,6 @@ _FIRST_LOOK = 0.005  # seconds; shorter attempts are measured by the kernel alon
 _SYNC_INTERVAL = 1.0  # seconds between flushes of the joblog to the disk
 _FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
-
-
-_NO_REGIONS = ProgramRegions()
 
 
 class AttemptWatcher:
@@ -522,28 +518,12 @@ def fill_record(
     """Return an attempt's record; without *ending* it is still running."""
     # task and attempt are kept there, also outside of any job
     job = unfinished_record.job or RecordedJob("")
-    regions = measured.regions or _NO_REGIONS
     return msgspec.structs.replace(
-        unfinished_record,
+        unfinished_record.with_measurement(measured),
         id=attempt.record,
         command=command,
-        started=record_time_text(measured.started),
-        ended=None if measured.ended is None else record_time_text(measured.ended),
         state="RUNNING" if ending is None else ending.state,
         outcome=None if ending is None else ending.outcome,
-        exit_code=measured.exit_code,
-        signal=measured.signal,
-        usage=measured.usage,
-        series=measured.series,
-        monitor=measured.monitor,
-        phases=regions.phases,
-        # the longest loop; a record has room for one
-        batches=regions.batches[0] if regions.batches else None,
-        events=regions.events,
-        progress=measured.progress,
-        ranks=measured.ranks or regions.ranks,
-        nodes=measured.nodes,
-        missing=measured.missing,
         job=msgspec.structs.replace(job, task=attempt.seq, attempt=attempt.number),
     )
 

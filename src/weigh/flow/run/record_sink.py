@@ -85,7 +85,7 @@ class RecordKeeper:
     ) -> Callable[[RunMeasurement, int | None], None]:
         """Return the function that writes checkpoints of *unfinished_record*."""
         return lambda seen, leader: self.checkpoint(
-            _as_seen(unfinished_record, seen), leader
+            unfinished_record.with_measurement(seen), leader
         )
 
     def checkpoint(self, record: Record, leader: int | None) -> None:
@@ -134,17 +134,3 @@ def current_folder() -> str | None:
         return os.getcwd()
     except OSError:
         return None
-
-
-def _as_seen(unfinished_record: Record, measurement: RunMeasurement) -> Record:
-    """Return the record with the measurement so far."""
-    return msgspec.structs.replace(
-        unfinished_record,
-        usage=measurement.usage,
-        series=measurement.series,
-        monitor=measurement.monitor,
-        progress=measurement.progress,
-        ranks=measurement.ranks,
-        nodes=measurement.nodes,
-        missing=measurement.missing,
-    )

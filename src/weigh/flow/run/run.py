@@ -31,7 +31,6 @@ from weigh.model.record import (
     BatchTimes,
     CodeProvenance,
     MeasuringCost,
-    ProgramRegions,
     Record,
     RecordedHost,
     RecordedJob,
@@ -516,20 +515,14 @@ def finished(
     # of a series that failed, the last run is the one that shows why
     biggest = last if last.exit_code != 0 else max(counted, key=_peak_memory_or_zero)
     state, outcome = _state_and_outcome(last, words, unfinished_record.command)
-    regions = biggest.regions or ProgramRegions()
-    loop, usage = _loop_to_record(regions.batches), biggest.usage
+    loops = biggest.regions.batches if biggest.regions else ()
+    loop, usage = _loop_to_record(loops), biggest.usage
     if loop is not None and loop.forecast is not None:
         # memory rose with the length of the batches, in the order that weigh chose
         usage = msgspec.structs.replace(usage, growing=None)
     return msgspec.structs.replace(
-        unfinished_record,
-        phases=regions.phases,
+        unfinished_record.with_measurement(biggest),
         batches=loop,
-        events=regions.events,
-        progress=biggest.progress,
-        ranks=biggest.ranks or regions.ranks,
-        nodes=biggest.nodes,
-        missing=biggest.missing,
         started=record_time_text(measured[0].started),
         ended=record_time_text(last.ended or last.started),
         state=state,
@@ -537,7 +530,6 @@ def finished(
         exit_code=last.exit_code,
         signal=last.signal,
         usage=usage,
-        series=biggest.series,
         monitor=_monitor(biggest, measured),
         repeats=_repeated_runs(measured, options) if len(measured) > 1 else (),
     )
