@@ -29,7 +29,9 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.measure.async_command import OWN
+from weigh.measure.memory.holding import material_change
 from weigh.measure.watcher import (
+    FIRST_CHECKPOINT,
     TreeWatcher,
     WatchedRun,
     kernel_measurement,
@@ -48,10 +50,8 @@ ENVIRONMENT = {"MALLOC_TOP_PAD_": "0"}
 
 _NICE = 10  # as of nice(1)
 _FIRST_TO_GO = b"1000"  # of the processes that the kernel may kill for memory
-_RISE = 1.02  # of the peak, worth a part
-_FIRST = 0.3  # seconds: a job may be cancelled early
-_SHORTEST, _LONGEST = 1.0, 10.0  # seconds between two parts
-_LAST_WORDS = 1.0  # seconds for the final part where its reader is slow
+# seconds between two parts; a reader that is slow may take the final one as long
+_SHORTEST, _LONGEST = 1.0, 10.0
 _PIECE = 700  # characters of a line, which stays below the smallest buffer on the way
 
 
@@ -140,7 +140,7 @@ class NodeAgent:
             members.excluded = frozenset(options.excluded)
         gpus = start_gpu_sampler(options.interval, members.pids)
         self.watcher = watch_node(node, members, options.interval, gpus)
-        self.watcher.call_at(self._report_news, _FIRST)
+        self.watcher.call_at(self._report_news, FIRST_CHECKPOINT)
         self._number = 0
         # of the last part: when it was sent, the peak and the ranks in it
         self._reported = (0.0, 0, 0)
@@ -149,7 +149,8 @@ class NodeAgent:
         """Report a new peak or rank soon, everything else seldom."""
         now, peak, ranks = self._news()
         sent, sent_peak, sent_ranks = self._reported
-        has_news = peak > sent_peak * _RISE or ranks > sent_ranks
+        has_grown = peak > sent_peak + material_change(sent_peak)
+        has_news = has_grown or ranks > sent_ranks
         if has_news or now - sent >= _LONGEST:
             self.report()
         return _SHORTEST
@@ -163,7 +164,7 @@ class NodeAgent:
         self._reported = self._news()
         self._number += 1
         part = node_part(self._node, self.watcher, final=final)
-        until = time.monotonic() + (_LAST_WORDS if final else 0.0)
+        until = time.monotonic() + (_SHORTEST if final else 0.0)
         # if one line fails, the others are of no use: a reader needs all pieces
         for line in part_lines(part, self._number):
             if not _write_whole_line(line, until):

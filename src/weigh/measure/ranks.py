@@ -23,7 +23,6 @@ from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
 
 _LONGEST_NUMBER = 9  # digits; a longer one is no rank
-_LONGEST_WORLD = 80  # characters of a step's name
 _STEP = "SLURM_STEP_ID"
 
 
@@ -72,7 +71,7 @@ def rank_in_environment(env: Mapping[str, str]) -> RecordedRank | None:
                 rank,
                 _whole_rank_number(env.get(names.local)),
                 size=size,
-                step=None if step is None else step[:_LONGEST_WORLD],
+                step=step,
                 launcher=names.name,
             )
     return None

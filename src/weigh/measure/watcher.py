@@ -18,6 +18,7 @@ from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.measure.series import (
+    MOST_COLUMNS,
     TIMES_INTERVAL,
     is_sampled_memory_growing,
     peak_in_samples,
@@ -122,7 +123,7 @@ _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 # seconds, so that a run that is killed early has a record
 FIRST_CHECKPOINT = 0.2
 _SECOND_CHECKPOINT = 1.0  # seconds after the first: a short run is written once
-_MOST_SAMPLES = 1024  # twice the columns of a record, and little of a node's memory
+_MOST_SAMPLES = 2 * MOST_COLUMNS  # little of a node's memory
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_PROGRAM_LOOK = 0.5  # seconds; as above
 
