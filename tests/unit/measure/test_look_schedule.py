@@ -1,34 +1,61 @@
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from weigh.measure.watcher import LookSchedule
 
 INTERVAL = 0.05
+SHARE, CREDIT = 0.005, 0.04  # of a core; CPU seconds
+BLIND = 4.0  # seconds: the longest without a look
 
 
-def waits(schedule: LookSchedule, cost: float, used: float, looks: int) -> list[float]:
-    """Look so often at a tree that works, and return the waits after it."""
+def waits(
+    costs: Iterable[float], used: float = 1.0, schedule: LookSchedule | None = None
+) -> list[float]:
+    """Return the waits after looks of such *costs* at a tree that works."""
+    schedule = schedule or LookSchedule(INTERVAL)
     now, found = 0.0, []
-    for _ in range(looks):
+    for cost in costs:
         schedule.begin_look(is_idle=False)
         found.append(schedule.wait_after(now, now, cost, used))
         now += found[-1]
     return found
 
 
+@given(st.lists(st.floats(0, SHARE * BLIND), min_size=1, max_size=50))
+def test_looking_takes_its_share_of_a_core_whatever_a_look_costs(
+    costs: list[float],
+) -> None:
+    allowed = SHARE * sum(waits(costs)) * 1.001 + CREDIT + max(costs)
+    assert sum(costs) <= allowed
+
+
+def test_no_cost_makes_weigh_blind_for_long() -> None:
+    assert max(waits([10.0] * 10)) == BLIND
+
+
+def test_when_looking_gets_cheap_again_it_gets_frequent_again() -> None:
+    found = waits([0.01] * 10 + [0.0] * 60)
+    assert found[9] > 1
+    assert found[-1] == INTERVAL
+
+
 def test_the_first_looks_come_fast_and_the_others_at_the_interval() -> None:
-    found = waits(LookSchedule(INTERVAL), 0.0, 1.0, 10)
+    found = waits([0.0] * 10)
     assert found == sorted(found)
     assert (found[0], found[-1]) == (0.004, INTERVAL)
 
 
 def test_a_short_job_pays_for_less_before_looks_are_earned() -> None:
-    short = waits(LookSchedule(INTERVAL), 0.004, 0.0, 8)
-    long = waits(LookSchedule(INTERVAL), 0.004, 10.0, 8)
-    assert max(short) > INTERVAL
-    assert max(long) == INTERVAL
+    assert max(waits([0.004] * 8, used=0.0)) > INTERVAL
+    assert max(waits([0.004] * 8, used=10.0)) == INTERVAL
 
 
 def test_an_idle_tree_is_looked_at_less_and_less_often() -> None:
     schedule = LookSchedule(INTERVAL)
-    waits(schedule, 0.0, 1.0, 10)
+    waits([0.0] * 10, schedule=schedule)
     schedule.begin_look(is_idle=True)
     first = schedule.pause
     for _ in range(20):
@@ -39,11 +66,18 @@ def test_an_idle_tree_is_looked_at_less_and_less_often() -> None:
     assert schedule.pause == INTERVAL
 
 
-def test_a_look_at_an_idle_tree_is_skipped_for_a_while_if_it_saw_a_process() -> None:
+@pytest.mark.parametrize(("cost", "blind"), [(0.0, 0.5), (0.0005, 2.0), (0.02, BLIND)])
+def test_an_idle_tree_is_read_all_the_same_the_later_the_more_it_costs(
+    cost: float, blind: float
+) -> None:
     schedule = LookSchedule(INTERVAL)
-    schedule.begin_look(is_idle=False)
-    schedule.wait_after(1.0, 1.0, 0.0, 1.0)
-    assert schedule.may_skip(1.4)
-    assert not schedule.may_skip(1.6)
+    waits([cost] * 20, schedule=schedule)
+    schedule.wait_after(1.0, 1.0, cost, 1.0)
+    assert schedule.may_skip(1.0 + 0.99 * blind)
+    assert not schedule.may_skip(1.0 + 1.01 * blind)
+
+
+def test_a_look_that_saw_no_process_is_not_skipped() -> None:
+    schedule = LookSchedule(INTERVAL)
     schedule.wait_after(float("-inf"), 2.0, 0.0, 1.0)
     assert not schedule.may_skip(2.0)
