@@ -31,7 +31,6 @@ from msgspec.structs import replace
 from weigh.measure.async_command import OWN
 from weigh.measure.memory.holding import material_change
 from weigh.measure.watcher import (
-    FIRST_CHECKPOINT,
     TreeWatcher,
     WatchedRun,
     kernel_measurement,
@@ -50,6 +49,7 @@ ENVIRONMENT = {"MALLOC_TOP_PAD_": "0"}
 
 _NICE = 10  # as of nice(1)
 _FIRST_TO_GO = b"1000"  # of the processes that the kernel may kill for memory
+_FIRST = 0.3  # seconds: a job may be cancelled early
 # seconds between two parts; a reader that is slow may take the final one as long
 _SHORTEST, _LONGEST = 1.0, 10.0
 _PIECE = 700  # characters of a line, which stays below the smallest buffer on the way
@@ -140,7 +140,7 @@ class NodeAgent:
             members.excluded = frozenset(options.excluded)
         gpus = start_gpu_sampler(options.interval, members.pids)
         self.watcher = watch_node(node, members, options.interval, gpus)
-        self.watcher.call_at(self._report_news, FIRST_CHECKPOINT)
+        self.watcher.call_at(self._report_news, _FIRST)
         self._number = 0
         # of the last part: when it was sent, the peak and the ranks in it
         self._reported = (0.0, 0, 0)

@@ -82,14 +82,16 @@ class NodeWatch:
     def look(self, run: "TreeWatcher") -> Seconds:
         """Look for launchers; return the seconds until the next call."""
         now = run.elapsed()
-        # agents that have sent something see all launches that follow
         if self._agents is not None:
+            # agents that have all sent something see all launches that follow. Until
+            # the last one has, a launcher that is there is no launch that was missed
+            have_all_sent = len(self._agents.parts) >= (self._nodes or 1)
             self._agents.read(now)
-            if self._agents.parts:
+            if have_all_sent:
                 return _SLOW_TICK
         self._meet(run, now)
         if self._agents is not None:
-            return _TICK
+            return _SLOW_TICK if self._agents.parts else _TICK
         lived = [now - met for met in self._launchers.values()]
         is_on = max(lived, default=0.0) >= _LAUNCHED_AFTER
         if (is_on or self._met >= _MANY_LAUNCHERS) and self._trouble is None:
