@@ -62,8 +62,8 @@ class NodeWatch:
         self._starter = ""
         self._steps = schedulers.steps_of(env)
         self._nodes = self._steps.nodes_of(env) if self._steps else None
-        # of live processes, as ids are used again
-        self._names: dict[int, str] = {}
+        # of live processes, as ids are used again: how many looks saw each
+        self._seen: dict[int, int] = {}
         self._launchers: dict[int, Seconds] = {}  # process id: when it was met
         self._ended: list[Seconds] = []  # when a launcher was last seen
         self._looked_at: Seconds = 0.0
@@ -133,18 +133,20 @@ class NodeWatch:
         return replace(joined, missing=missing)
 
     def _meet(self, run: "TreeWatcher", current_time: Seconds) -> None:
-        """Read the name of each process that is new since the last call."""
-        pids = run.pids()
-        alive = set(pids)
-        self._names = {p: name for p, name in self._names.items() if p in alive}
-        for pid in self._launchers.keys() - alive:
+        """Read the names of processes: of each as it is met, and later again.
+
+        A process that was just forked has its parent's name until it executes its
+        program, which a script may do late: it is read at looks 1, 2, 4, 8...
+        """
+        self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in run.pids()}
+        for pid in self._launchers.keys() - self._seen.keys():
             del self._launchers[pid]
             self._ended.append(self._looked_at)
         self._looked_at = current_time
-        for pid in pids:
-            if pid in self._names:
+        for pid, looks in self._seen.items():
+            if pid in self._launchers or looks & (looks - 1):
                 continue
-            name = self._names[pid] = _process_command_name(pid)
+            name = _process_command_name(pid)
             if (
                 # a launcher that forks itself is one launch
                 name in self._starters

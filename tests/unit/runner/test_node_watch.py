@@ -54,3 +54,22 @@ def test_a_launch_is_missed_if_it_ended_before_all_nodes_were_watched(
     assert len([one for one in missing if "before any could be measured" in one]) == (
         missed
     )
+
+
+def test_a_launcher_that_was_met_before_it_executed_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {LAUNCHER: "mpirun", None: "mpirun"}
+    monkeypatch.setattr(node_watch, "_process_command_name", names.get)
+    monkeypatch.setattr(node_watch, "_parent_of", lambda _: None)
+    monkeypatch.setattr(NodeWatch, "_start", lambda *_: None)
+    watch = NodeWatch({}, 0.05, print)
+    watch._starters = frozenset({"srun"})
+    now = 0.0
+    run: Any = SimpleNamespace(
+        elapsed=lambda: now, pids=lambda: [LAUNCHER], leader=lambda: None
+    )
+    for name in ("mpirun", "mpirun", "mpirun", "srun"):
+        names[LAUNCHER] = name
+        now += watch.look(run)
+    assert watch.has_launched
