@@ -62,6 +62,9 @@ _LOOK_SHARE = 0.005
 _FIRST_CREDIT, _MOST_CREDIT = 0.01, 0.04
 _CREDIT_SHARE = 0.02  # of the job's own CPU time
 _FIRST_INTERVAL = 0.002  # seconds; a run of 30 ms needs some samples too
+# of the pause, at each look at an idle tree. With 2 the curve of a run that waits between
+# its phases has too few points, and what is read at looks waits for the next one
+_STRETCH = 1.25
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
 _IDLE_BLIND = 0.5  # seconds without a look at an idle tree, if looks are cheap
 _IDLE_SHARE = 0.00025  # of one core, for looks at a tree that seems idle
@@ -83,8 +86,12 @@ class LookSchedule:
 
     def begin_look(self, *, is_idle: bool) -> None:
         """Note that a look is due at a tree that has used no CPU time, or has."""
-        longest = max(_IDLE_BLIND, self.interval) if is_idle else self.interval
-        self.pause = min(2 * self.pause, longest)
+        # an idle tree waits longer, but only after the fast looks at the start
+        if is_idle and self.pause >= self.interval:
+            longest = max(_IDLE_BLIND, self.interval)
+            self.pause = min(_STRETCH * self.pause, longest)
+        else:
+            self.pause = min(2 * self.pause, self.interval)
 
     def may_skip(self, current_time: Seconds) -> bool:
         """Return whether an idle tree was looked at lately enough."""
