@@ -62,8 +62,8 @@ _LOOK_SHARE = 0.005
 _FIRST_CREDIT, _MOST_CREDIT = 0.01, 0.04
 _CREDIT_SHARE = 0.02  # of the job's own CPU time
 _FIRST_INTERVAL = 0.002  # seconds; a run of 30 ms needs some samples too
-# of the pause, at each look at an idle tree. With 2 the curve of a run that waits between
-# its phases has too few points, and what is read at looks waits for the next one
+# of the pause, at each look at an idle tree. With 2 the curve of a run that waits
+# between its phases has too few points
 _STRETCH = 1.25
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
 _IDLE_BLIND = 0.5  # seconds without a look at an idle tree, if looks are cheap
