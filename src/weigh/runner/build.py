@@ -212,8 +212,8 @@ class TaskFileRun:
         context, options = self._context, self._context.options
         if settled.moved:
             context.console.notify(
-                f"{count_with_noun(settled.moved, 'task')} found again by its text: "
-                "its number is new"
+                f"{count_with_noun(settled.moved, 'task')} found again by text, "
+                "with a new number"
             )
         shared = context.shared
         # those that run again have not failed yet

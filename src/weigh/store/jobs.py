@@ -56,7 +56,7 @@ def find_jobs(
         UsageError: there is none; lists the latest jobs.
     """
     if not submitted_jobs:
-        _refuse_unsent(job_name)
+        refuse_unsent(job_name)
         if job_name == LAST:
             raise UsageError("no job was submitted from here: weigh submit PLAN")
         raise UsageError(
@@ -66,7 +66,7 @@ def find_jobs(
         return [submitted_jobs[-1]]
     found = jobs_called(submitted_jobs, job_name)
     if not found:
-        _refuse_unsent(job_name)
+        refuse_unsent(job_name)
         recent = ", ".join(f"{job.id} ({job.name})" for job in submitted_jobs[:-4:-1])
         raise UsageError(f"no such job: {job_name} (the latest: {recent})")
     return found
@@ -86,7 +86,7 @@ def jobs_called(
     return chain_of(submitted_jobs, called[-1]) if called else []
 
 
-def _refuse_unsent(job_name: str) -> None:
+def refuse_unsent(job_name: str) -> None:
     """Refuse the name of a plan that was not submitted.
 
     Raises:

@@ -150,6 +150,7 @@ def _report_material(here: Here, name: str, store: RecordStore) -> ReportMateria
     if joblog is not None:
         return _of_exec(joblog, store)
     if not index.entries and not known and not os.path.isfile(name):
+        jobs_file.refuse_unsent(name)
         what = "nothing to report" if name == LAST else f"no run or job {name!r}"
         raise UsageError(
             f"{what}: no run in {store.root}, no job submitted from here "
@@ -238,10 +239,9 @@ def _job_called(
         )  # its task file
     if found:
         return found[-1]
+    # a plan's bare name may be the label of runs, too
     if os.path.isfile(os.path.join(here.cwd, name, PLAN)):
-        raise UsageError(
-            f"{name} was not submitted from here: weigh submit {bash_quoted(name)}"
-        )
+        jobs_file.refuse_unsent(name)
     return None
 
 
@@ -328,6 +328,7 @@ def _records_to_report(
     try:
         return [find_record(store, name)]
     except RecordNotFoundError as error:
+        jobs_file.refuse_unsent(name)
         jobs = ", ".join(
             f"{job.id} ({job.name})" for job in known_jobs[: -_RECENT - 1 : -1]
         )
