@@ -605,7 +605,7 @@ class SchedulerLint:
         return ()
 
     def replacing(self, text: str) -> frozenset[str]:
-        """Return the variables that would replace what the script's directives set."""
+        """Return the variables that would replace what a script of weigh's sets."""
         return frozenset()
 
     def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:

@@ -47,12 +47,13 @@ _OF_PLUGINS = LISTS["options of plugins"]
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cluster": "clusters"}
 _RENAMED = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
 _HETJOB = ("hetjob", "packjob")
-# sbatch(1), INPUT ENVIRONMENT VARIABLES: the others are called as their options
-_OTHERWISE_CALLED = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE", "array": "ARRAY_INX"}
+# sbatch(1), INPUT ENVIRONMENT VARIABLES: most are called as their options
 _VARIABLES = {
-    name: f"SBATCH_{_OTHERWISE_CALLED.get(name, name.upper().replace('-', '_'))}"
-    for name in sorted(_WITH_VALUE)
+    name: f"SBATCH_{other or name.upper().replace('-', '_')}"
+    for pair in LISTS["options that variables set"]
+    for name, _, other in (pair.partition("="),)
 }
+_AGAINST = {"requeue": "SBATCH_NO_REQUEUE"}  # a directive
 
 
 def directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
@@ -96,7 +97,8 @@ def variables_replacing(options: Sequence[ScriptOption]) -> frozenset[str]:
     names, memory = {one.name for one in options}, {*MEMORY_OPTIONS.split()}
     # of two kinds of memory sbatch takes neither
     names |= memory if names & memory else set()
-    return frozenset(_VARIABLES[name] for name in names & _VARIABLES.keys())
+    found = {**_VARIABLES, **_AGAINST}
+    return frozenset(found[name] for name in names & found.keys())
 
 
 def _of_line(script_line: ScriptLine) -> Iterator[ScriptOption | LintFinding]:

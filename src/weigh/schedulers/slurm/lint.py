@@ -394,8 +394,13 @@ class SlurmLint(ScriptLint):
         return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
 
     def replacing(self, text: str) -> frozenset[str]:
-        """Return the variables that sbatch would prefer to the script's directives."""
-        return variables_replacing(self.options(text).options)
+        """Return the variables that sbatch would prefer to what weigh wrote.
+
+        A script without an array is of one job, and one without a log of errors writes
+        them to its only log; nobody waits for its end.
+        """
+        meant = {"SBATCH_ARRAY_INX", "SBATCH_ERROR", "SBATCH_WAIT"}
+        return variables_replacing(self.options(text).options) | meant
 
     def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
         """Return whether *flags*, or the user's defaults, request GPUs."""
