@@ -176,7 +176,8 @@ class TaskFileRun:
             retried=tally.again,
             wall_time=round(time.monotonic() - began, 3),
             slots=len(context.layout.slots),
-            failures=(*self._failed_before, *result.failures)[:MOST_FAILURES],
+            # of this run first: those before it were shown then
+            failures=(*result.failures, *self._failed_before)[:MOST_FAILURES],
             signal=result.signal,
             trouble=result.trouble,
             halted=result.halted,

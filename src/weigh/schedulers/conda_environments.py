@@ -27,8 +27,10 @@ def lacks_conda_environment(
         return False
     of_user = f"{facts.home}/.conda"
     if os.sep in name:
-        path = name.replace("~", facts.home or "~", 1) if name[0] == "~" else name
-        folders = [os.path.normpath(os.path.join(facts.cwd, path))]
+        home, rest = (facts.home, name[1:]) if name[0] == "~" else ("", name)
+        if home is None or (home and rest[0] != os.sep):
+            return False  # of an unknown home, such as ~alice
+        folders = [os.path.normpath(os.path.join(facts.cwd, home + rest))]
     else:
         settings = (facts.home, of_user, f"{facts.home}/.config/conda", "/etc/conda")
         for place in (*settings, *roots):

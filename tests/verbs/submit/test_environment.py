@@ -122,6 +122,7 @@ def test_an_environment_of_conda_that_is_not_here_is_noted(
             ("missing", "conda:nope"),
             ("no such path", "conda:envs/nope"),
             ("a path below home", "conda:~/conda/envs/rl"),
+            ("a path below another's home", "conda:~root/conda/envs/rl"),
             ("of a module", "module:anaconda", "--setup", "conda:nope"),
         )
     }

@@ -452,7 +452,7 @@ class _HeldVariables:
         if variable is not None:
             return self._known.get(variable[1] or variable[3])
         inner = _SUBSTITUTION.fullmatch(text)
-        return self._of_file(inner[1] or inner[2], place) if inner else None
+        return self._of_file(inner[1] or inner[2] or "", place) if inner else None
 
     def _of_file(self, text: str, place: str | None) -> CommandLines | None:
         """Return the lines of the file among the words of a substitution."""
