@@ -27,6 +27,7 @@ else:  # each is imported when it is first used
     metric_lines = lazy_module("weigh.render.metric_lines")
 
 _PAUSE = 10.0  # seconds; the scheduler itself is queried less often
+_LAST_PAUSE = 0.5  # seconds, until the elements of tasks that are done have ended
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -69,6 +70,15 @@ def status(
     # a stuck job never starts by itself: waiting for it would never end
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
+        standings = standings_of_jobs(here_now(notify), names)
+    # an element records its last tasks, and notifies, after they count as done
+    patience = time.monotonic() + _PAUSE
+    while (
+        wait
+        and any(one.elements.get("RUNNING") for one in standings)
+        and time.monotonic() < patience
+    ):
+        time.sleep(_LAST_PAUSE)
         standings = standings_of_jobs(here_now(notify), names)
     now = time.time()
     if as_json:

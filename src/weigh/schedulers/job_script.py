@@ -39,7 +39,9 @@ ON_SIGNAL = (
 )
 # a trap interrupts `wait`; a second `wait` still returns the exit code
 # "again" is set before the first round, and by the trap
-WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
+# bash loses the exit code of what ends just as a trapped signal arrives, and says -1
+KNOWN_CODE = '[ "$code" != -1 ] || code=143'
+WAIT = f'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done; {KNOWN_CODE}'
 _JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
 # without a driver there are no GPUs to choose from
 _TAKE_GPUS = "$([ ! -e /dev/nvidiactl ] || echo --gpus {})"

@@ -25,6 +25,7 @@ from weigh.model.record import State
 from weigh.regular_file import only_regular
 from weigh.schedulers.job_script import (
     ENDED,
+    KNOWN_CODE,
     ON_SIGNAL,
     SHEBANG,
     WAIT,
@@ -169,12 +170,13 @@ _TAIL = 4096  # bytes: the last line of a log
 _TO_START: Seconds = 5.0
 # a new session outlives this one; signals that end the job are passed on to it, also
 # one that came before the job was started: cancel writes its mark first
-_KEEP = """
+_KEEP = f"""
 echo $$ >"$2/pid.new" && mv "$2/pid.new" "$2/pid"
 trap 'kill -TERM "$job" 2>/dev/null; again=1' TERM
 bash "$1" & job=$! again=1
 [ ! -e "$2/cancelled" ] || kill -TERM "$job"
 until [ -z "$again" ]; do again=; wait "$job"; code=$?; done
+{KNOWN_CODE}
 echo "$code" >"$2/exit.new" && mv "$2/exit.new" "$2/exit"
 """
 _START = 'setsid bash -c "$1" weigh "$2" "$3" >"$3/output" 2>&1 </dev/null & echo $!'

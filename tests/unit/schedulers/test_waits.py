@@ -1,8 +1,11 @@
 """Why a job waits: since when, and when it is expected to start."""
 
 import msgspec
+import pytest
+from click.testing import CliRunner
 from some_requests import a_submitted_job
 
+from weigh.cli import status
 from weigh.model.job import JobRequest
 from weigh.render.status_lines import (
     JobStanding,
@@ -57,3 +60,20 @@ def test_tasks_that_failed_alike_are_one_line_with_the_first_output() -> None:
     assert "failed   tasks 1-3,7  failed: bad seed" in lines
     assert "failed   task 5  timeout" in lines
     assert [line for line in lines if line.startswith("out/")] == ["out/1", "out/5"]
+
+
+def test_who_waits_for_a_job_waits_for_its_elements_which_still_write_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The tasks are done by the joblog, to which a record comes a moment later."""
+    ended = msgspec.structs.replace(
+        standing(minutes=1), tasks={"COMPLETED": 1}, waiting=()
+    )
+    runs = msgspec.structs.replace(ended, elements={"RUNNING": 1})
+    ended = msgspec.structs.replace(ended, elements={"COMPLETED": 1})
+    looks = iter([runs, runs, ended])
+    monkeypatch.setattr(status, "standings_of_jobs", lambda *_: (next(looks),))
+
+    done = CliRunner().invoke(status.status, ["7", "--wait"])
+
+    assert (done.exit_code, list(looks)) == (0, [])

@@ -73,5 +73,5 @@ for name in TERM INT USR1 USR2 XCPU; do trap "on_signal $name" "$name"; done
   $([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors) $([ ! -e /dev/nvidiactl ] || echo --gpus 1) \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
 tasks=$!
-until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done; [ "$code" != -1 ] || code=143
 exit "$code"

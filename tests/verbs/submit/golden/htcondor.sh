@@ -75,7 +75,7 @@ for name in TERM INT USR1 USR2 XCPU; do trap "on_signal $name" "$name"; done
   $(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || echo --forget-survivors) \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
 tasks=$!
-until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done; [ "$code" != -1 ] || code=143
 exit "$code"
 @bash
 true = true

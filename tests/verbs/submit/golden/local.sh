@@ -77,7 +77,7 @@ element() {
   ${SLURM_RESTART_COUNT:+--forget-survivors} \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
   tasks=$!
-  until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+  until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done; [ "$code" != -1 ] || code=143
   exit "$code"
 }
 
@@ -95,7 +95,7 @@ for number in {0..24}; do
 done
 for tasks in "${all[@]}"; do
   again=1
-  until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+  until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done; [ "$code" != -1 ] || code=143
   [ "$code" -le "$worst" ] || worst=$code
 done
 exit "$worst"

@@ -66,5 +66,5 @@ for name in TERM INT USR1 USR2 XCPU; do trap "on_signal $name" "$name"; done
   ${SLURM_RESTART_COUNT:+--forget-survivors} \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
 tasks=$!
-until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done; [ "$code" != -1 ] || code=143
 exit "$code"
