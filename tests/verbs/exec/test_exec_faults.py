@@ -221,7 +221,13 @@ def test_with_few_open_files_it_runs_fewer_at_once_and_states_how_many_it_needs(
     few = ("bash", "-c", f'ulimit -n {most}; "$@"', "bash")
     finished = batch.run("-j", "20", option, before=few)
     assert finished.returncode == 0
-    assert re.search(rf"{most} open files are enough for \d+ of 20", finished.stderr)
+    said = re.search(rf"{most} open files are enough for (\d+) of 20", finished.stderr)
+    needed = re.search(r"ulimit -n (\d+)", finished.stderr)
+    assert said
+    assert needed
+    # six for a task, and as many as weigh itself has
+    fit = max(1, (most - (int(needed[1]) - 6 * 20)) // 6)
+    assert int(said[1]) == fit, finished.stderr
     assert "Too many open files" not in finished.stderr
     assert "not kept" not in finished.stderr
     assert len(batch.ran()) == 20

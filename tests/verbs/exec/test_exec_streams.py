@@ -85,10 +85,10 @@ def test_with_a_blocked_stdout_it_ends_with_the_tasks_exit_code(
     ("redirection", "code"),
     [
         (">/dev/full 2>/dev/full", 0),
-        (">&-", 1),
-        ("2>&-", 0),
-        ("| true", 1),
-        ("2>&1 >/dev/null | true", 1),
+        (">&-", 0),  # 1 would be that of a Python that failed, too
+        ("2>&-", 1),
+        ("| true", 0),
+        ("2>&1 >/dev/null | true", 0),
     ],
 )
 def test_with_a_dead_stream_the_exit_code_is_about_the_tasks(

@@ -88,15 +88,16 @@ def test_bash_reads_every_name_back_as_it_is(
     script = a_script(
         folder=f"/{folder}",
         store=f"/{store}",
-        cwd="/",
+        cwd=f"/{program}",
         setup=JobSetup(venv=f"/{venv}"),
         programs=(program,),
         request=JobRequest(),
     )
     shows = (
         'exec 3>&1; show() { printf "%s\\0" "$@" >&3; }; '
-        'source() { show "$1"; }; command() { show "$2"; }; python() { :; }; '
-        'exec() { :; }; trap() { show "$WEIGH_DIR" "$plan"; exit; }\n'
+        'cd() { show "$1"; }; source() { show "$1"; }; command() { show "$2"; }; '
+        'python() { :; }; exec() { :; }; '
+        'trap() { show "$WEIGH_DIR" "$plan"; exit; }\n'
     )
     text = RENDER[name](script).replace("trap 'echo", ": 'echo", 1)
 
@@ -104,7 +105,8 @@ def test_bash_reads_every_name_back_as_it_is(
         ["bash", "-c", shows + text], capture_output=True, check=False, timeout=20
     )
 
-    expected = [f"/{venv}/bin/activate", program, f"/{store}", f"/{folder}"]
+    expected = [f"/{program}", f"/{venv}/bin/activate", program]
+    expected += [f"/{store}", f"/{folder}"]
     assert (
         seen.stdout.decode("utf-8", "surrogateescape").split("\0")[: len(expected)]
         == expected

@@ -78,7 +78,8 @@ def test_an_environment_that_conda_lacks_is_a_problem(
         return "conda" in codes(check(text, PATH=path, **env))
 
     assert has_it() == is_found
-    assert not has_it(CONDA_ENVS_PATH="/shared/envs")
+    for name in ("CONDA_ENVS_PATH", "CONDA_ENVS_DIRS", "CONDARC"):
+        assert not has_it(**{name: "/shared/envs"}), name
     (tmp_path / ".condarc").write_text("envs_dirs: [/shared/envs]")
     assert not has_it()
 
