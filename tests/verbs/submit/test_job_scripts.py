@@ -96,7 +96,7 @@ def test_bash_reads_every_name_back_as_it_is(
     shows = (
         'exec 3>&1; show() { printf "%s\\0" "$@" >&3; }; '
         'cd() { show "$1"; }; source() { show "$1"; }; command() { show "$2"; }; '
-        'python() { :; }; exec() { :; }; '
+        "python() { :; }; exec() { :; }; "
         'trap() { show "$WEIGH_DIR" "$plan"; exit; }\n'
     )
     text = RENDER[name](script).replace("trap 'echo", ": 'echo", 1)
