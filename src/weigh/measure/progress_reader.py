@@ -51,8 +51,8 @@ class ProgressReader:
         patterns: Sequence[str] = (),
     ) -> None:
         """Prepare to read. Raises FormatError for an invalid pattern."""
-        self._patterns = patterns
-        self._streams: list[tuple[OutputStream, RunProgressReader]] = []
+        self._streams: list[OutputStream] = []
+        self._printed = RunProgressReader(patterns)
         self._channel = None if channel is None else _EventChannel(channel)
         self._last = b""
         self.wrote_at: Seconds | None = None
@@ -61,17 +61,17 @@ class ProgressReader:
 
     def also(self, stream: OutputStream) -> None:
         """Add a stream."""
-        self._streams.append((stream, RunProgressReader(self._patterns)))
+        self._streams.append(stream)
         self.wrote_at = self.wrote_at or 0.0
 
     def look(self, current_time: Seconds, *, cost: Seconds) -> bool:
         """Read new output, for *cost* CPU seconds; return whether there was any."""
         has_changed = False
-        for stream, reader in self._streams:
+        for number, stream in enumerate(self._streams):
 
-            def feed(chunk: bytes, reader: RunProgressReader = reader) -> None:
+            def feed(chunk: bytes, number: int = number) -> None:
                 self._last = chunk[-1:]
-                reader.feed(chunk, current_time)
+                self._printed.feed(chunk, current_time, stream=number)
 
             # the streams share the CPU time of a look
             has_changed |= stream.look(feed, cost=cost / len(self._streams))
@@ -94,7 +94,7 @@ class ProgressReader:
 
         *is_through*: the run has completed.
         """
-        readers = [reader for _, reader in self._streams]
+        readers = [self._printed]
         if self._channel is not None:
             readers.append(self._channel.reader)
         seen = (
@@ -106,7 +106,7 @@ class ProgressReader:
 
     def close(self) -> None:
         """Close all files."""
-        for stream, _ in self._streams:
+        for stream in self._streams:
             stream.close()
         if self._channel is not None:
             self._channel.close()

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -95,6 +96,9 @@ _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 class RunProgressReader:
     """Progress of one run, from the bytes it prints or the steps it reports.
 
+    Its streams are read as one, as on a terminal: epochs on one may span the bars of
+    another.
+
     Args:
         patterns: The user's own regular expressions with the named groups ``done``
             and ``total``, or ``percent``.
@@ -105,7 +109,7 @@ class RunProgressReader:
 
     def __init__(self, patterns: Sequence[str] = ()) -> None:
         self._parser = CountParser(patterns)
-        self._lines = LineSplitter()
+        self._splitters = defaultdict[int, LineSplitter](LineSplitter)  # by stream
         self._nest = NestedCounters()
         self._figures = RisingFigures()
         self._ends = PrintedEnds()
@@ -117,12 +121,13 @@ class RunProgressReader:
         self._clock: Seconds = 0.0  # never goes back, unlike the times that are given
         self._last: Seconds = 0.0  # the last time given
 
-    def feed(self, chunk: bytes, current_time: Seconds) -> None:
+    def feed(self, chunk: bytes, current_time: Seconds, *, stream: int = 0) -> None:
         """Read *chunk*, cut anywhere, *current_time* seconds into the run."""
         time = self._passed(current_time)
-        self._read(self._lines.feed(chunk, time))
+        splitter = self._splitters[stream]
+        self._read(splitter.feed(chunk, time))
         if time - self._peeked >= TICK:
-            self._peek(time)
+            self._peek(splitter.unended().text, time)
 
     def report(
         self, done: float, total: float | None, current_time: Seconds, source: str
@@ -146,10 +151,11 @@ class RunProgressReader:
         last epoch.
         """
         time = self._passed(current_time)
-        self._read(self._lines.catch_up())
-        waiting = self._lines.unended()
-        # more digits may follow the number at the end of an unfinished line
-        self._read([OutputLine(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
+        for splitter in self._splitters.values():
+            self._read(splitter.catch_up())
+            waiting = splitter.unended()
+            # more digits may follow the number at the end of an unfinished line
+            self._read([OutputLine(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()
         self._nest.settle()
         found = self._chosen(is_through=is_through)
@@ -228,9 +234,9 @@ class RunProgressReader:
             for piece in shown_pieces(output_line.text):
                 self._figures.read(piece.text, output_line.time)
 
-    def _peek(self, current_time: Seconds) -> None:
+    def _peek(self, text: bytes, current_time: Seconds) -> None:
         """Read a line that grows without an end, such as ``0...10...20``."""
-        text, self._peeked = self._lines.unended().text, current_time
+        self._peeked = current_time
         if text and not self._nest.is_moving():
             self._release()
             partial = _LAST_DIGITS.sub(b"", text)

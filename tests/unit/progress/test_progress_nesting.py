@@ -6,6 +6,8 @@ from itertools import count
 
 import pytest
 
+from weigh.measure.output import Feed
+from weigh.measure.progress_reader import ProgressReader
 from weigh.model.record import ReportedProgress
 from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.reader import RunProgressReader
@@ -363,6 +365,42 @@ def test_how_many_rounds_a_fold_has_is_unknown_before_the_next_one() -> None:
     first, second = seen(printed, until=25), seen(printed, until=65)
     assert (first.total, first.remaining) == (5, None)
     assert second.remaining == pytest.approx(135, rel=0.1)
+
+
+class PrintedStream:
+    """A stream that passes at each look what was printed since the last one."""
+
+    def __init__(self) -> None:
+        self.new = b""
+
+    def look(self, feed: Feed, *, cost: float) -> bool:  # noqa: ARG002 - as a file's
+        if self.new:
+            feed(self.new)
+        return bool(self.new)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("until", "remaining"), [(23, 97), (55, 65), (90, 30)])
+def test_headings_on_stdout_span_the_bars_on_stderr(
+    until: int, remaining: float
+) -> None:
+    """As where a job script has a file for each: the bars alone end with a fold."""
+    out, err = PrintedStream(), PrintedStream()
+    reader = ProgressReader([out, err])
+    for time in range(until + 1):
+        fold, epoch = divmod(time, 40)
+        out.new = b"fold %d/3\n" % (fold + 1) if not epoch else b""
+        err.new = tqdm(epoch, 39, "epoch").encode()
+        reader.look(time, cost=1)
+
+    forecast = reader.forecast(until)
+
+    assert forecast is not None
+    assert forecast.source == "fold lines"
+    assert forecast.done == pytest.approx(until / 40, abs=0.05)
+    assert forecast.remaining == pytest.approx(remaining, rel=0.1)
 
 
 def test_a_run_that_is_taken_up_again_further_back_ends_later() -> None:

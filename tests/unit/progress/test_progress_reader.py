@@ -199,8 +199,9 @@ def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
         reader.feed(
             pieces[turn % len(pieces)] + b"step %d of 9999 " % turn, turn * 0.05
         )
-    assert len(reader._lines.unended().text) <= LONGEST
-    assert len(reader._lines._late.text) <= LONGEST
+    splitter = reader._splitters[0]
+    assert len(splitter.unended().text) <= LONGEST
+    assert len(splitter._late.text) <= LONGEST
     assert len(reader._nest.counters) <= MOST_COUNTERS
     assert all(
         len(track.history.points) <= MOST_POINTS for track in reader._nest.counters
