@@ -15,7 +15,7 @@ from processes import HASTY_WEIGH, Terminal, is_stopped, until
 STUCK = ("--end-stuck", "1.5")
 
 
-@pytest.mark.parametrize("number", ["INT", "USR2"])
+@pytest.mark.parametrize("number", ["INT", "HUP", "USR2"])
 def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
     batch: Batch, number: str
 ) -> None:
