@@ -246,10 +246,8 @@ def _executed_and_then(
     task_file, exec_options = options_for_then(finished, exec_options)
     finished = _executed(task_file, exec_options, console)
     if not as_json:
-        summary = exec_lines.summary_lines(
-            finished.report, resumes=resumes, is_then=True
-        )
-        _print_summary(summary, exec_options)
+        lines = exec_lines.summary_lines(finished.report, resumes=resumes, is_then=True)
+        _print_summary(lines, exec_options)
     return finished, replace(report, then=finished.report)
 
 

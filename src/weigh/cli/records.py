@@ -99,9 +99,8 @@ def records(
     store = _store()
     listing = list_records(store, record_filter)
     # warnings on stderr, so that the list alone goes into a pipe
-    for warning in filter(
-        None, (store.note, *record_list.skipped_record_warnings(listing))
-    ):
+    warnings = (store.note, *record_list.skipped_record_warnings(listing))
+    for warning in filter(None, warnings):
         options.warn_on_stderr(warning)
     if as_json:
         click.echo(record_list.record_list_json(listing).decode())

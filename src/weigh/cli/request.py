@@ -143,27 +143,19 @@ def _request_answer(
                 f"--from {accounts} uses no records: --from {accounts}:NAME chooses"
             )
         return past_jobs.request_from_accounting(here_now(), source, form=words["form"])
-    history = accounts == _HISTORY
-    if not history and source != "records":
+    if accounts == _HISTORY:
+        _check_goes_with(words, _OF_RECORDS, accounts)
+        parameters, risk = words["parameters"], source.partition(":")[2] or "low"
+        return request_history.request_from_history(
+            here_now(), records, parameters, risk=risk, form=words["form"]
+        )
+    if source != "records":
         raise UsageError(
             f"--from {source}: one of records, {_HISTORY}, {', '.join(_ACCOUNTS)}"
         )
-    _check_goes_with(words, _OF_RECORDS if history else _OF_HISTORY, accounts)
-    if not history:
-        return request_of_records(
-            here_now(),
-            records,
-            form=words["form"],
-            headroom=words["headroom"],
-            steps=words["steps"],
-        )
-    return request_history.request_from_history(
-        here_now(),
-        records,
-        words["parameters"],
-        risk=source.partition(":")[2] or "low",
-        form=words["form"],
-    )
+    _check_goes_with(words, _OF_HISTORY, accounts)
+    usual = {name: words[name] for name in ("form", *_OF_RECORDS)}
+    return request_of_records(here_now(), records, **usual)
 
 
 def _accounting_of(words: dict[str, Any]) -> str:

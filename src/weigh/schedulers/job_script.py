@@ -424,22 +424,22 @@ def program_checks(job_script: JobScript, names: Sequence[str]) -> Iterator[str]
     if is_counted:
         yield "missing=0"
         not_found = " missing=$((missing + 1));"
-    for name in names:
-        word = quoted(name)
-        if job_script.setup.container is None and "/" in name:
-            # of several it is counted with those that are not found
-            after = f" exit {NOT_EXECUTABLE};" if is_only else ""
-            yield f"[ ! -f {word} ] || [ -x {word} ] ||"
-            yield f'  {{ echo "weigh: not executable: chmod +x" {word} >&2;{after} }}'
-        if job_script.setup.container is None:
+    # of several it is counted with those that are not found
+    not_executable = f" exit {NOT_EXECUTABLE};" if is_only else ""
+    for word in map(quoted, names):
+        if job_script.setup.container is not None:
+            yield f"{WITHIN} -c 'command -v \"$1\"' - {word} >/dev/null ||"
+            where, shown = "in the container", word
+        else:
+            if "/" in word:
+                yield f"[ ! -f {word} ] || [ -x {word} ] ||"
+                why = f'"weigh: not executable: chmod +x" {word}'
+                yield f"  {{ echo {why} >&2;{not_executable} }}"
             # in the job's own environment: modules and conda have been loaded above
             yield f"command -v {word} >/dev/null ||"
             where = "on $(hostname)"
             # of a path the system's own words: it may be there, in a closed folder
-            shown = f'"$(ls -d -- {word} 2>&1)"' if "/" in name else word
-        else:
-            yield f"{WITHIN} -c 'command -v \"$1\"' - {word} >/dev/null ||"
-            where, shown = "in the container", word
+            shown = f'"$(ls -d -- {word} 2>&1)"' if "/" in word else word
         yield f'  {{ echo "weigh: not found {where}:" {shown} >&2;{not_found} }}'
     if is_counted:
         yield f'[ "$missing" -lt {len(names)} ] || exit {NOT_FOUND}'

@@ -293,15 +293,7 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
         if state.state == "PENDING" and number in waits
     )
     for reason, elements in reasons.most_common():
-        # just submitted: the scheduler has not looked at it
-        words, is_hopeless = reason or "no reason reported yet", False
-        kind = find_kind(job_view.job.scheduler)
-        if reason is not None and kind is not None:
-            words = kind.backend.in_words(reason, job_view.job.request.throttle)
-            is_hopeless = kind.backend.is_hopeless(reason)
-            if job_view.job.request.after and reason == ON_HOLD:
-                # Grid Engine calls both held: by a person, or by -hold_jid
-                words = "a job that it depends on has not ended"
+        words, is_hopeless = _words_of_wait(job_view.job, reason)
         starts = (
             state.expected
             for state in job_view.elements
@@ -314,6 +306,19 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
             since=job_view.job.submitted,
             expected=min(starts, default=None),
         )
+
+
+def _words_of_wait(submitted_job: SubmittedJob, reason: str | None) -> tuple[str, bool]:
+    """Return why an element waits, and whether it will never start."""
+    kind, request = find_kind(submitted_job.scheduler), submitted_job.request
+    if reason is None or kind is None:
+        # just submitted: the scheduler has not looked at it
+        return reason or "no reason reported yet", False
+    words = kind.backend.in_words(reason, request.throttle)
+    if request.after and reason == ON_HOLD:
+        # Grid Engine calls both held: by a person, or by -hold_jid
+        words = "a job that it depends on has not ended"
+    return words, kind.backend.is_hopeless(reason)
 
 
 def with_way_out(

@@ -407,13 +407,8 @@ class _PlanSubmission:
             except WeighError as error:
                 if not made:
                     raise
-                there = sum(job.elements for job in made)
-                total = sum(one.elements for one in parts)
-                ids = ", ".join(job.id for job in made)
-                raise SchedulerError(
-                    f"{error}\nonly {there:,} of {total:,} elements were submitted, as "
-                    f"job {ids}: weigh resume {made[0].id} submits the rest"
-                ) from error
+                rest = _words_on_the_rest(made, parts)
+                raise SchedulerError(f"{error}\n{rest}") from error
         answer = replace(
             answer,
             job=made[0],
@@ -422,6 +417,16 @@ class _PlanSubmission:
             now=time.time(),
         )
         return followed(self.here, answer, self.scheduler, sending)
+
+
+def _words_on_the_rest(made: Sequence[SubmittedJob], parts: Sequence[JobScript]) -> str:
+    there = sum(job.elements for job in made)
+    total = sum(part.elements for part in parts)
+    ids = ", ".join(job.id for job in made)
+    return (
+        f"only {there:,} of {total:,} elements were submitted, as job {ids}: "
+        f"weigh resume {made[0].id} submits the rest"
+    )
 
 
 def predicted_start_of_plan(

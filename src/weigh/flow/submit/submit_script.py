@@ -25,7 +25,7 @@ from weigh.flow.plan.directory import refuse_changed_tasks
 from weigh.flow.submit.rounds import SubmissionRound
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, JobScript, JobSetup, SubmittedJob
-from weigh.model.plan import Plan
+from weigh.model.plan import Plan, PlannedElement, PlannedQueue
 from weigh.model.record import SiteFlags
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import find_kind
@@ -263,17 +263,14 @@ def texts_of_job(
     submitted_job: SubmittedJob, plan: Plan, opened: ExitStack
 ) -> Callable[[int], bytes]:
     """Return a function for the line of a task; *opened* closes the task files."""
+    files: Sequence[PlannedElement | PlannedQueue] = plan.elements
     folder = submitted_job.plan_folder
-    files = [(one.file, one.digest, one.tasks) for one in plan.elements]
     if plan.queue is not None:
         # the files of a queue never change, so there is no copy of them
-        folder = submitted_job.folder
-        files = [(plan.queue.file, plan.queue.digest, plan.queue.tasks)]
-    digests = {file: digest for file, digest, _ in files}
+        files, folder = (plan.queue,), submitted_job.folder
+    digests = {one.file: one.digest for one in files}
     places = {
-        task: (file, seq)
-        for file, _, tasks in files
-        for seq, task in enumerate(tasks, 1)
+        task: (one.file, seq) for one in files for seq, task in enumerate(one.tasks, 1)
     }
     sources: dict[str, task_source.TaskSource] = {}
 

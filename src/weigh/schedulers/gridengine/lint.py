@@ -404,17 +404,21 @@ def _gridengine_elements(lint_case: LintCase) -> ArrayElements | None:
     return ArrayElements((span,), positive_number(lint_case.value("tc")))
 
 
+# the options of each field
+_REQUESTING = {
+    "array": ("t",),
+    "queues": ("q",),
+    "memory": ("l:h_vmem",),
+    "cpus": (_PE,),
+    "gpus": tuple(f"l:{name}" for name in GPU_RESOURCES),
+    "account": ("P",),
+    "time": ("l:h_rt",),
+}
+
+
 def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
     """Add up what the directives request, and what the job gets at most."""
-    by = {
-        "array": lint_case.option("t"),
-        "queues": lint_case.option("q"),
-        "memory": lint_case.option("l:h_vmem"),
-        "cpus": lint_case.option(_PE),
-        "gpus": lint_case.option(*(f"l:{name}" for name in GPU_RESOURCES)),
-        "account": lint_case.option("P"),
-        "time": lint_case.option("l:h_rt"),
-    }
+    by = {field: lint_case.option(*names) for field, names in _REQUESTING.items()}
     slots, gpus = minimum_slots_of_case(lint_case), by["gpus"]
     memory, parallel = parsed(by["memory"], TEXT.parse_memory), lint_case.value(_PE)
     count = _count_of_requested_gpus(lint_case, gpus, slots)
