@@ -117,7 +117,13 @@ def _time_as_typed(text: str) -> Seconds:
     # schedulers take 10:99:99 for 11:40:39, and a person who types it is mistaken
     if any(part.isdecimal() and int(part) >= MINUTE for part in text.split(":")[1:]):
         raise FormatError(f"{text}: minutes and seconds go up to 59")
-    return parse_duration(text)
+    return _above_zero(text, parse_duration(text))
+
+
+def _above_zero(text: str, seconds: Seconds) -> Seconds:
+    if seconds <= 0:
+        raise FormatError(f"{text} is no time above 0")
+    return seconds
 
 
 SIZE = ParsedQuantity("size", _size_above_zero)  # bytes
@@ -125,10 +131,7 @@ DURATION = ParsedQuantity("time", _time_as_typed)  # seconds
 
 
 def _time_above_zero(text: str) -> Seconds:
-    seconds = parse_duration(text, bare_unit=1)
-    if seconds <= 0:
-        raise FormatError(f"{text} is no time above 0")
-    return seconds
+    return _above_zero(text, parse_duration(text, bare_unit=1))
 
 
 # a bare number is seconds: only for options that are not named as a scheduler's

@@ -141,8 +141,6 @@ def typed_request(
     gpu_type, gpus = parse_gpus(options.gpus)
     address, command = _whom_to_notify(options.notify)
     limit = None if options.time is None else parse_limit(options.time)
-    if limit == 0:
-        raise UsageError(f"--time {options.time} leaves a task no time: omit it")
     job_request = JobRequest(
         cpus=options.cpus or 0,  # 0: the plan's
         memory=None if options.memory is None else parse_size(options.memory),
