@@ -1,7 +1,7 @@
 """The model of forks, against families whose pages are known one by one."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weigh.measure.memory.counts import PageCount
@@ -162,6 +162,28 @@ def test_bounds_hold_while_nothing_is_freed(
 
 
 @given(ONE_AT_A_LOOK)
+@example(  # what one shared with its fork alone goes with both of them
+    [
+        ("fork", 0, 0, 1),
+        ("write", 1, 26, 7),
+        ("fork", 1, 0, 1),
+        ("end", 2, 0, 1),
+        ("write", 0, 6, 9),
+        ("fork", 0, 0, 1),
+        ("end", 1, 0, 1),
+    ]
+)
+@example(
+    [
+        ("fork", 0, 0, 1),
+        ("write", 0, 29, 9),
+        ("write", 1, 3, 12),
+        ("fork", 0, 0, 1),
+        ("fork", 1, 0, 1),
+        ("end", 3, 0, 1),
+        ("end", 1, 0, 1),
+    ]
+)
 def test_a_count_lies_within_the_bounds_of_the_look_without_it(
     events: list[tuple[str, int, int, int]],
 ) -> None:
@@ -211,6 +233,7 @@ def test_children_one_after_another_do_not_add_up(*, is_seen_alone: bool) -> Non
 
 
 ONE_WROTE_AGAIN = "1 writes, look, 1 forks, look, 1 writes, look, "
+ONE_GREW_AND_FORKED = "1 writes, 1 forks, look, 2 writes, look, 2 forks, look, "
 # what processes do with a hundred pages, between looks, and how many pages are left
 SCENES = {
     "the old pages of a parent stay with its forks": (
@@ -223,6 +246,14 @@ SCENES = {
     ),
     "old pages stay with a fork of who held them": (
         ONE_WROTE_AGAIN + "1 forks, look, 2 forks, look, 2 ends, look",
+        200,
+    ),
+    "what one shared with its fork alone goes with both": (
+        ONE_GREW_AND_FORKED + "3 ends, look, 1 forks, look, 2 ends, look",
+        100,
+    ),
+    "a fork keeps what its parent had, and its parent's other fork": (
+        ONE_GREW_AND_FORKED + "2 forks, look, 2 ends, look, 3 ends, look",
         200,
     ),
     "old pages stay with a fork that no look saw with its parent": (

@@ -99,12 +99,30 @@ class ForkMember:
     Of ``own``, ``grown`` is by how much it has grown: the others are copies. Of its
     unexplained faults since the last count, ``faults``, so many as are ``trusted`` are
     like those before.
+
+    ``passed`` is what its forks have of its own pages. A later fork has those of each
+    earlier one too: ``inherited`` is what its *parent* had passed on with this one.
     """
 
-    __slots__ = ("faults", "grown", "own", "room", "seen", "trusted")
+    __slots__ = (
+        "faults",
+        "grown",
+        "inherited",
+        "own",
+        "parent",
+        "passed",
+        "room",
+        "seen",
+        "trusted",
+    )
 
-    def __init__(self, seen: MemberReading, own: Bytes) -> None:
+    def __init__(
+        self, seen: MemberReading, own: Bytes, parent: "ForkMember | None" = None
+    ) -> None:
         self.seen = seen
+        self.parent = parent
+        self.inherited = 0 if parent is None else parent.passed
+        self.passed: Bytes = 0
         self.own = own
         self.grown = own
         self.room = seen.room
@@ -163,12 +181,12 @@ class ForkFamily:
         stayed = [seen for seen in group if seen.pid in before]
         born = [seen for seen in group if seen.pid not in before]
         # an orphan may be a fork of a member that has ended, and has its pages
-        has_heir = any(seen.parent not in before for seen in born)
-        for pid in before.keys() - present:
-            ended = self.members.pop(pid)
+        has_orphan = any(seen.parent not in present for seen in born)
+        gone = [self.members.pop(pid) for pid in before if pid not in present]
+        for ended in gone:
             shared = ended.seen.anonymous - ended.own
             self._below += self._doubt.part * min(shared, self._copied)
-            self._shared += ended.own if has_heir else 0
+            self._shared += ended.own if has_orphan else 0
         # All with whom it shared pages have ended, and left none to a fork of theirs:
         # alone it shares nothing, also not the old versions of what it copied
         if len(group) == 1 or (
@@ -178,6 +196,7 @@ class ForkFamily:
             self.members = {alone.pid: ForkMember(alone, alone.anonymous)}
             self._copied = self._versions = 0
             self._begin_anew()
+            gone = []
         for seen in stayed:
             self._grow(self.members[seen.pid], seen)
         # what all have copied is shared no more, whatever is forked from now on
@@ -189,6 +208,41 @@ class ForkFamily:
         for seen in born:
             if seen.pid not in self.members:
                 self._join(seen, before)
+        # after the forks of this look, which have all that their parents passed on
+        if gone:
+            self._give_back(gone, has_orphan=has_orphan)
+
+    def _give_back(self, gone: Sequence[ForkMember], *, has_orphan: bool) -> None:
+        """Let pages be a member's own that only those *gone* have shared with it.
+
+        The last fork of one that has ended takes its place. An orphan may have those
+        pages as well.
+        """
+        parents = {fork.parent for fork in self.members.values()}
+        for ended in reversed(gone):
+            if ended not in parents:
+                continue
+            forks = [one for one in self.members.values() if one.parent is ended]
+            keeper = max(forks, key=lambda one: one.inherited)
+            for fork in self.members.values():
+                if fork.parent is keeper:
+                    fork.inherited += keeper.inherited
+                elif fork.parent is ended:
+                    fork.parent = keeper
+            keeper.passed += keeper.inherited
+            keeper.parent, keeper.inherited = ended.parent, ended.inherited
+            parents.add(ended.parent)
+        passed: dict[ForkMember | None, Bytes] = {}
+        for fork in self.members.values():
+            passed[fork.parent] = max(passed.get(fork.parent, 0), fork.inherited)
+        for member in self.members.values():
+            again = member.passed - passed.get(member, 0)
+            member.passed -= again
+            again = min(again, member.seen.anonymous - member.own, self._shared)
+            if not has_orphan:
+                member.own += again
+                member.grown += again
+                self._shared -= again
 
     def _copied_at_the_end(self, group: Sequence[MemberReading]) -> Bytes:
         """Return what ended members may have copied after the last look at them.
@@ -229,12 +283,13 @@ class ForkFamily:
         # what was the parent's alone is shared from the fork on
         self._shared += parent.own
         self._versions += parent.own - parent.grown
+        parent.passed += parent.own
         parent.own = parent.grown = 0
         # a fork starts without page faults: all of them are its own
         faults = max(0, seen.faulted - seen.mapped)
         size = before.get(seen.parent, parent.seen.anonymous)
         grown = min(max(0, seen.anonymous - size), faults)
-        member = self.members[seen.pid] = ForkMember(seen, grown)
+        member = self.members[seen.pid] = ForkMember(seen, grown, parent)
         self._below += grown
         self._copy(member, faults - grown)
 
