@@ -131,6 +131,21 @@ def test_a_plan_whose_task_file_was_edited_resumes_the_tasks_as_they_were(
     assert words in " ".join(err.split())
 
 
+def test_a_task_file_that_was_edited_after_the_plan_is_noted(here: Weigh) -> None:
+    plan, later = here.plan("true", "false"), (time.time() + 10,) * 2
+    dry_run = ("submit", plan, "--on", "local", "--dry-run")
+    os.utime("p.txt", later)  # the same lines, saved once more
+    assert "was changed" not in here(*dry_run)[2]
+    Path("p.txt").write_text("true\ntrue\n")
+    os.utime("p.txt", later)
+
+    code, _, err = here(*dry_run)
+
+    said = " ".join(err.split())
+    assert (code, "p.txt was changed since it was planned" in said) == (0, True)
+    assert "p.txt --replace, with its options as before)" in said
+
+
 @pytest.mark.parametrize(
     ("command", "mark"),
     [

@@ -9,7 +9,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -43,14 +43,10 @@ from weigh.why_run_ended import out_of_memory
 if TYPE_CHECKING:
     from weigh.flow.check import script as check_script
     from weigh.flow.submit import own_script, submit_script
-    from weigh.planning import make_plan
-    from weigh.runner import task_source
 else:  # each is imported when it is first used
     check_script = lazy_module("weigh.flow.check.script")
     submit_script = lazy_module("weigh.flow.submit.submit_script")
     own_script = lazy_module("weigh.flow.submit.own_script")
-    make_plan = lazy_module("weigh.planning.make_plan")
-    task_source = lazy_module("weigh.runner.task_source")
 
 SETTLING = 60.0  # seconds within which a scheduler lists a new job
 _GONE = "the scheduler no longer knows it"
@@ -192,7 +188,8 @@ class PlanWork(SubmittedWork):
 
     def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
         """Return a function for the line of a task; *opened* closes the task files."""
-        return submit_script.texts_of_job(self.job, self.plan, opened)
+        folder = submit_script.folder_of_tasks(self.job, self.plan)
+        return submit_script.planned_lines(self.plan, folder, opened)
 
     def view(
         self, scheduler: Scheduler, snapshot: JobSnapshot, *, others_run: bool
@@ -228,12 +225,16 @@ class PlanWork(SubmittedWork):
         paths = [os.path.join(first.folder, element.file) for element in plan.elements]
         # "-": the tasks came from standard input
         own_files = [] if plan.task_file == "-" else [own_file]
+        folder = submit_script.folder_of_tasks(self.job, plan)
         for path in (*own_files, *paths):
             with suppress(OSError, WeighError):
                 is_newer = os.stat(path).st_mtime > first.submitted
                 # no pipe, of which nothing may come: a plan of <(...), of /dev/stdin
                 is_file = is_newer and is_regular_file(path)
-                if is_file and (path != own_file or self._has_other_lines(path, plan)):
+                if is_file and (
+                    path != own_file
+                    or submit_script.has_other_tasks(path, plan, folder)
+                ):
                     words = f"{path} was changed since job {first.id}, whose tasks run"
                     way_out = "change your own task file, then weigh plan it --replace"
                     if path == own_file:
@@ -241,17 +242,6 @@ class PlanWork(SubmittedWork):
                         way_out += ", with its options as before"
                     return [f"{words} as they were ({way_out})"]
         return []
-
-    def _has_other_lines(self, path: str, plan: Plan) -> bool:
-        """Return whether a task file has other tasks than the plan's copy of it."""
-        with closing(task_source.TaskSource(path)) as source, ExitStack() as opened:
-            line_of = submit_script.texts_of_job(self.job, plan, opened)
-            return len(source) != plan.tasks or not all(
-                make_plan.runs_task_line(
-                    line_of(number), source.text(number), plan.request.nodes
-                )
-                for number in range(1, plan.tasks + 1)
-            )
 
 
 class ScriptWork(SubmittedWork):

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -36,8 +36,10 @@ from weigh.units import GIB, MIB, MINUTE
 
 if TYPE_CHECKING:
     from weigh.flow.submit import staging as submit_staging
+    from weigh.planning import make_plan
     from weigh.runner import task_source
 else:  # each is imported when it is first used
+    make_plan = lazy_module("weigh.planning.make_plan")
     submit_staging = lazy_module("weigh.flow.submit.staging")
     task_source = lazy_module("weigh.runner.task_source")
 
@@ -259,15 +261,29 @@ def split_into_job_parts(
         )
 
 
-def texts_of_job(
-    submitted_job: SubmittedJob, plan: Plan, opened: ExitStack
-) -> Callable[[int], bytes]:
+def folder_of_tasks(submitted_job: SubmittedJob, plan: Plan) -> str:
+    """Return where the task files of a job are."""
+    # the files of a queue never change, so there is no copy of them
+    return submitted_job.plan_folder if plan.queue is None else submitted_job.folder
+
+
+def has_other_tasks(path: str, plan: Plan, folder: str) -> bool:
+    """Return whether a task file has other tasks than a plan, of files in *folder*."""
+    with closing(task_source.TaskSource(path)) as source, ExitStack() as opened:
+        line_of = planned_lines(plan, folder, opened)
+        return len(source) != plan.tasks or not all(
+            make_plan.runs_task_line(
+                line_of(number), source.text(number), plan.request.nodes
+            )
+            for number in range(1, plan.tasks + 1)
+        )
+
+
+def planned_lines(plan: Plan, folder: str, opened: ExitStack) -> Callable[[int], bytes]:
     """Return a function for the line of a task; *opened* closes the task files."""
     files: Sequence[PlannedElement | PlannedQueue] = plan.elements
-    folder = submitted_job.plan_folder
     if plan.queue is not None:
-        # the files of a queue never change, so there is no copy of them
-        files, folder = (plan.queue,), submitted_job.folder
+        files = (plan.queue,)
     digests = {one.file: one.digest for one in files}
     places = {
         task: (one.file, seq) for one in files for seq, task in enumerate(one.tasks, 1)
