@@ -97,8 +97,8 @@ class ForkMember:
     """One process of a family, and which of its bytes nobody else maps.
 
     Of ``own``, ``grown`` is by how much it has grown: the others are copies. Of its
-    unexplained faults since the last count, ``faults``, so many as are ``trusted`` are
-    like those before.
+    unexplained faults since the last count, ``faults``, so many as are ``trusted``,
+    for counts have shown what they were before, are taken to be like those.
 
     ``passed`` is what its forks have of its own pages. A later fork has those of each
     earlier one too: ``inherited`` is what its *parent* had passed on with this one.
@@ -260,7 +260,8 @@ class ForkFamily:
             faults -= self.members[seen.pid].seen.faulted_by_reaped
             faults -= sum(child.seen.faulted for child in children)
             shared = sum(child.seen.anonymous - child.own for child in children)
-            passed += max(0, min(shared, faults))
+            doubt = max(self._doubt_of(child, faults) for child in children)
+            passed += round(doubt * max(0, min(shared, faults)))
         return passed
 
     def _grow(self, member: ForkMember, seen: MemberReading) -> None:
@@ -296,9 +297,11 @@ class ForkFamily:
     def _copy(self, member: ForkMember, faults: Bytes) -> None:
         """Assume that a learned part of *faults* copied shared pages."""
         most = min(member.seen.anonymous - member.own, faults)
-        # one that was never larger has freed nothing that it could take anew
+        # one that was never larger has freed little that it could take anew; but little
+        # blocks, again and again, are many faults: a count has shown what those were
         member.room = max(member.room, member.seen.room)
-        copies = self.copies if member.room >= MIB else 1.0
+        is_known = member.room >= MIB or member.trusted >= MIB
+        copies = self.copies if is_known else 1.0
         guess = round(most * copies)
         member.own += guess
         self._faults += most
@@ -310,12 +313,15 @@ class ForkFamily:
     def _may_exceed(self, member: ForkMember, above: Bytes, change: Bytes) -> None:
         """Widen the upper bound after a *change* of a member.
 
-        What a count has shown of some changes of it holds for as many that come after:
+        What counts have shown of all changes so far holds for as many that come after:
         of those, by as much as guesses were off before.
         """
-        trusted = min(1.0, max(0, member.trusted - member.faults) / max(1, change))
+        self._above += above * self._doubt_of(member, change)
         member.faults += change
-        self._above += above * (1 - trusted * (1 - self._doubt.part))
+
+    def _doubt_of(self, member: ForkMember, change: Bytes) -> float:
+        trusted = min(1.0, max(0, member.trusted - member.faults) / max(1, change))
+        return 1 - trusted * (1 - self._doubt.part)
 
     def _own_of_all(self) -> Bytes:
         return sum(member.own for member in self.members.values())
@@ -358,7 +364,7 @@ class ForkFamily:
         if not count.is_by_shares:
             self._versions = min(self._versions, max(0, union - visible))
         for member in self.members.values():
-            member.trusted = max(member.faults, member.trusted - member.faults)
+            member.trusted += member.faults
             member.faults = 0
         # where the count agrees, what is known of each member is better than a sample
         if abs(union - estimate.value) > COUNT_ERROR * union:
