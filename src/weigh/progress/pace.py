@@ -236,7 +236,9 @@ def last_change(blocks: list[Seconds]) -> int:
     variance = scatter(best) / (len(blocks) - 2)
     error = math.sqrt(variance * (1 / best + 1 / after))
     least = max(_SURE_OF_LEVEL * error, _NEW_LEVEL * right)
-    return best if abs(left - right) > least else 0
+    # as far as the least is not beyond it, whatever a sum was rounded to
+    is_beyond = abs(left - right) > least and not math.isclose(abs(left - right), least)
+    return best if is_beyond else 0
 
 
 def _squares_around_mean(values: list[float]) -> float:

@@ -2,7 +2,7 @@ import math
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weigh.progress.pace import (
@@ -170,6 +170,7 @@ def test_whatever_the_steps_the_numbers_are_finite_and_not_below_zero(
     assert min(times) - slack <= found.step_time <= max(times) + slack
 
 
+@example([2.0, 2.0, 1.0, 1.0, 1.0, 11.0], 3.0)  # a level just as far off as counts
 @given(steps, st.floats(0.01, 100))
 def test_a_run_twice_as_slow_takes_twice_as_long(
     times: list[float], factor: float
