@@ -203,14 +203,14 @@ class QueuedWork(msgspec.Struct, frozen=True):
         share = self.work / (self.done[-1] or 1.0) / elements
         share *= 1 + headroom / 2  # a sum of many tasks varies less than each
         most = 0.0
+        ahead, at_once = units_looked_ahead(elements), elements * self.slots
         # place counts from the longest task on, in the order in which they are claimed
         for place, needed in self.to_start:
-            waits = 0.0
-            if place >= elements * self.slots:
-                # others may take tasks from behind this one while they look for one
-                # that fits
-                last = min(place + units_looked_ahead(elements), len(self.done) - 1)
-                waits = share * self.done[last]
+            # others may take tasks from behind this one while they look for one that
+            # fits: of the first tasks each element takes those of its turn
+            last = min(place + ahead, len(self.done) - 1)
+            is_first = place < min(ahead, at_once) or last < at_once
+            waits = 0.0 if is_first else share * self.done[last]
             most = max(most, waits + needed)
         return most
 
