@@ -14,8 +14,10 @@ shift
 cache=$(mktemp -d "${TMPDIR:-/tmp}/pytest.XXXXXX")
 trap 'rm -rf "$cache"' EXIT
 
-tests() { "$python" "${0%/*}/leftovers.py" "$python" -m pytest -o cache_dir="$cache" "$@"; }
+tests() { "$python" "${0%/*}/leftovers.py" "$python" -m pytest -o cache_dir="$cache" "$@" 8<&-; }
 
+exec 8<"${WEIGH_TESTS_BESIDE:-/dev/null}"
+[ -z "${WEIGH_TESTS_BESIDE-}" ] || flock --shared 8
 tests "$@"
 code=$?
 [ $code -eq 1 ] || exit $code # 1: tests failed; others: interrupted, wrong usage, none found
@@ -28,6 +30,7 @@ if [ "$count" -gt $MOST ]; then
 fi
 echo "${0##*/}: failed beside others, and now once more alone:"
 printf '%s\n' "$failed" | sed 's,^,    ,'
+[ -z "${WEIGH_TESTS_BESIDE-}" ] || flock --exclusive --timeout 600 8
 tests "$@" -n 0 --last-failed
 again=$?
 if [ $again -eq 0 ] && ! grep -qx '{}' "$cache/v/cache/lastfailed"; then
