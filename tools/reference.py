@@ -211,8 +211,8 @@ def _fence(text: str, language: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Write all below the folder named."""
-    if len(argv) != 1:
+    """Write all below the folder named, which exists."""
+    if len(argv) != 1 or not Path(argv[0]).is_dir():
         print("usage: python tools/reference.py FOLDER", file=sys.stderr)
         return 2
     for path, text in files():

@@ -63,7 +63,7 @@ os.execv(python, [python, "-P", "-m", "weigh", *sys.argv[1:]])
 
 def main(argv: list[str]) -> int:
     """Write the file."""
-    if not argv:
+    if not argv or argv[0].startswith("-"):
         print("usage: python tools/zipapp.py FILE [PYTHON_VERSION ...]")
         return 2
     target, versions = Path(argv[0]), argv[1:] or VERSIONS

@@ -39,3 +39,17 @@ def test_no_man_page_is_left_of_a_verb_that_is_gone(generated: Path) -> None:
     there = {f"share/{name}" for name in names(ROOT / "share")}
 
     assert there <= set(names(generated))
+
+
+@pytest.mark.parametrize("name", ["reference.py", "zipapp.py"])
+def test_a_tool_that_is_asked_for_help_writes_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    command = [sys.executable, str(ROOT / "tools" / name), "--help"]
+    done = subprocess.run(
+        command, check=False, cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert f"tools/{name} F" in done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
