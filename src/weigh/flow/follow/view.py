@@ -32,12 +32,10 @@ from weigh.model.job import (
     TaskState,
 )
 from weigh.model.plan import Plan
-from weigh.regular_file import is_regular_file
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.kind import Argv, SchedulerUserScripts
 from weigh.schedulers.reachable import JobSnapshot, Scheduler, indices_of
 from weigh.schedulers.words import format_ranges
-from weigh.sweep.quoting import bash_quoted
 from weigh.why_run_ended import out_of_memory
 
 if TYPE_CHECKING:
@@ -221,27 +219,19 @@ class PlanWork(SubmittedWork):
         # a plan that was written again is shown by `replaced_since`
         if plan is None or replaced_since(first) is not None:
             return []
-        own_file = os.path.join(planned_in(first.folder) or first.cwd, plan.task_file)
-        paths = [os.path.join(first.folder, element.file) for element in plan.elements]
-        # "-": the tasks came from standard input
-        own_files = [] if plan.task_file == "-" else [own_file]
         folder = submit_script.folder_of_tasks(self.job, plan)
-        for path in (*own_files, *paths):
-            with suppress(OSError, WeighError):
-                is_newer = os.stat(path).st_mtime > first.submitted
-                # no pipe, of which nothing may come: a plan of <(...), of /dev/stdin
-                is_file = is_newer and is_regular_file(path)
-                if is_file and (
-                    path != own_file
-                    or submit_script.has_other_tasks(path, plan, folder)
-                ):
-                    words = f"{path} was changed since job {first.id}, whose tasks run"
+        cwd, since = planned_in(first.folder) or first.cwd, first.submitted
+        words = f"job {first.id}, whose tasks run"
+        found = [*submit_script.note_on_edited_tasks(plan, folder, cwd, since, words)]
+        for element in plan.elements:
+            path = os.path.join(first.folder, element.file)
+            with suppress(OSError):
+                if os.stat(path).st_mtime > since and not found:
                     way_out = "change your own task file, then weigh plan it --replace"
-                    if path == own_file:
-                        way_out = f"weigh plan {bash_quoted(plan.task_file)} --replace"
-                        way_out += ", with its options as before"
-                    return [f"{words} as they were ({way_out})"]
-        return []
+                    found = [
+                        f"{path} was changed since {words} as they were ({way_out})"
+                    ]
+        return found
 
 
 class ScriptWork(SubmittedWork):

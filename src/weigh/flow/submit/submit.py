@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,8 @@ from weigh.flow.submit.submit_script import (
     JobOrigin,
     followed,
     freeze,
-    has_other_tasks,
     make_numbered,
+    note_on_edited_tasks,
     programs_of,
     script_path,
     ship,
@@ -61,14 +61,12 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
-from weigh.regular_file import is_regular_file
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.schedulers import KINDS
 from weigh.schedulers.conda_environments import conda_program, lacks_conda_environment
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
-from weigh.sweep.quoting import bash_quoted
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
@@ -289,7 +287,13 @@ class _PlanSubmission:
         if not options.after:
             self.notes += _notes_on_conda(here, options.setup)
         if not options.command:
-            self.notes += _notes_on_edited_tasks(here, folder, plan)
+            self.notes += note_on_edited_tasks(
+                plan,
+                folder,
+                plan_directory.planned_in(folder) or here.cwd,
+                os.stat(os.path.join(folder, PLAN_FILE)).st_mtime,
+                "it was planned, and the tasks run",
+            )
         script = self._script(folder, plan, request)
         # exit codes that hide failures, as the plan noted already
         self.notes += (note for note in plan.notes if HIDES_FAILURES in note)
@@ -473,24 +477,6 @@ def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
     plan_directory.refuse_changed_plan(folder, plan)
     return folder, plan
-
-
-def _notes_on_edited_tasks(here: Here, folder: str, plan: Plan) -> Iterator[str]:
-    """Yield a note if the user's task file has other tasks by now than the plan."""
-    path = os.path.join(plan_directory.planned_in(folder) or here.cwd, plan.task_file)
-    with suppress(OSError, WeighError):
-        planned = os.stat(os.path.join(folder, PLAN_FILE)).st_mtime
-        if (
-            plan.task_file != "-"  # standard input
-            and os.stat(path).st_mtime > planned
-            and is_regular_file(path)
-            and has_other_tasks(path, plan, folder)
-        ):
-            yield (
-                f"{path} was changed since it was planned, and the tasks run as they "
-                f"were (weigh plan {bash_quoted(plan.task_file)} --replace, with its "
-                "options as before)"
-            )
 
 
 def _notes_on_conda(here: Here, setup: JobSetup) -> Iterator[str]:

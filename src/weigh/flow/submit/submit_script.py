@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
-from weigh.errors import SchedulerError, StoreError, UsageError
+from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import refuse_changed_tasks
@@ -27,12 +27,14 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, JobScript, JobSetup, SubmittedJob
 from weigh.model.plan import Plan, PlannedElement, PlannedQueue
 from weigh.model.record import SiteFlags
+from weigh.regular_file import is_regular_file
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import find_kind
 from weigh.schedulers.reachable import Scheduler
 from weigh.store import location
 from weigh.store.location import open_privately
-from weigh.units import GIB, MIB, MINUTE
+from weigh.sweep.quoting import bash_quoted
+from weigh.units import GIB, MIB, MINUTE, Seconds
 
 if TYPE_CHECKING:
     from weigh.flow.submit import staging as submit_staging
@@ -267,8 +269,31 @@ def folder_of_tasks(submitted_job: SubmittedJob, plan: Plan) -> str:
     return submitted_job.plan_folder if plan.queue is None else submitted_job.folder
 
 
-def has_other_tasks(path: str, plan: Plan, folder: str) -> bool:
-    """Return whether a task file has other tasks than a plan, of files in *folder*."""
+def note_on_edited_tasks(
+    plan: Plan, folder: str, cwd: str, since: Seconds, words: str
+) -> Iterator[str]:
+    """Yield a note if the user's task file has other tasks by now than the plan.
+
+    *folder* has the plan's own files; relative paths start in *cwd*. *since* is in
+    seconds since the epoch, *words* what happened then.
+    """
+    path = os.path.join(cwd, plan.task_file)
+    with suppress(OSError, WeighError):
+        if (
+            plan.task_file != "-"  # standard input
+            and os.stat(path).st_mtime > since
+            # no pipe, of which nothing may come: a plan of <(...), of /dev/stdin
+            and is_regular_file(path)
+            and _has_other_tasks(path, plan, folder)
+        ):
+            yield (
+                f"{path} was changed since {words} as they were "
+                f"(weigh plan {bash_quoted(plan.task_file)} --replace, with its "
+                "options as before)"
+            )
+
+
+def _has_other_tasks(path: str, plan: Plan, folder: str) -> bool:
     with closing(task_source.TaskSource(path)) as source, ExitStack() as opened:
         line_of = planned_lines(plan, folder, opened)
         return len(source) != plan.tasks or not all(
