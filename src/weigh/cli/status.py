@@ -71,7 +71,7 @@ def status(
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
         standings = standings_of_jobs(here_now(notify), names)
-    # an element records its last tasks, and notifies, after they count as done
+    # an element records its last tasks a moment after they count as done
     patience = time.monotonic() + _PAUSE
     while (
         wait

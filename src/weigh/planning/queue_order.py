@@ -209,7 +209,7 @@ class QueuedWork(msgspec.Struct, frozen=True):
             # others may take tasks from behind this one while they look for one that
             # fits: of the first tasks each element takes those of its turn
             last = min(place + ahead, len(self.done) - 1)
-            is_first = place < min(ahead, at_once) or last < at_once
+            is_first = place < min(ahead, at_once) or len(self.done) <= at_once
             waits = 0.0 if is_first else share * self.done[last]
             most = max(most, waits + needed)
         return most

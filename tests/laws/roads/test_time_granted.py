@@ -181,6 +181,7 @@ class DrawnPlan(NamedTuple):
 @example(DrawnPlan([564.0], headroom=0.0, staging=StagingPlan()))
 # twelve more than slots: a short one behind may be taken before the last long one
 @example(DrawnPlan([[113.0, 113.0, 56.5][at % 3] for at in range(92)], 0.0, cpus=8))
+@example(DrawnPlan([[1500.0, 450.0][at % 2] for at in range(228)], cpus=16, seed=2))
 def test_each_task_starts_in_the_time_that_is_granted(drawn: DrawnPlan) -> None:
     try:
         plan = plan_of(
