@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -286,14 +286,12 @@ class _PlanSubmission:
         # an earlier job may still make the environment
         if not options.after:
             self.notes += _notes_on_conda(here, options.setup)
-        if not options.command:
-            self.notes += note_on_edited_tasks(
-                plan,
-                folder,
-                plan_directory.planned_in(folder) or here.cwd,
-                os.stat(os.path.join(folder, PLAN_FILE)).st_mtime,
-                "it was planned, and the tasks run",
-            )
+        # one that is not written yet has been read just now
+        with suppress(FileNotFoundError):
+            planned = os.stat(os.path.join(folder, PLAN_FILE)).st_mtime
+            cwd = plan_directory.planned_in(folder) or here.cwd
+            words = "it was planned, and the tasks run"
+            self.notes += note_on_edited_tasks(plan, folder, cwd, planned, words)
         script = self._script(folder, plan, request)
         # exit codes that hide failures, as the plan noted already
         self.notes += (note for note in plan.notes if HIDES_FAILURES in note)
