@@ -73,6 +73,24 @@ def check_texts(path: Path, texts: Mapping[str, str]) -> None:
     assert after == path.read_text()
 
 
+def differences(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the first text whole, and of the others what stands in place of its lines.
+
+    ``@@ -7,2 +7 @@`` is where: two lines of the first text from the seventh on are one
+    line of the other, its seventh, which follows.
+    """
+    first, *others = texts.items()
+    rows = first[1].splitlines()
+    differs = dict([first])
+    for name, text in others:
+        _, _, *changes = [
+            *unified_diff(rows, text.splitlines(), n=0, lineterm="")
+        ] or "--"
+        kept = (row.removeprefix("+") for row in changes if row[0] != "-")
+        differs[name] = "".join(f"{row}\n" for row in kept)
+    return differs
+
+
 def check_answers(
     path: Path,
     questions: Mapping[str, Callable[[str], object]],

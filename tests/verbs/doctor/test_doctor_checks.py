@@ -103,9 +103,11 @@ class Situations:
             checks = doctor.environment_checks(dict.fromkeys(active, "/env"))
             self.add(f"python with {' and '.join(active)}", checks)
         for build in (CPU_BUILD, TorchBuild("2.4", "12.1"), TorchBuild("2", None, "6")):
-            for state in ("ok", "warning", "broken"):
-                checks = [doctor.torch_check(CPU_TORCH, build, state)]
-                self.add(f"torch {build.version}, for a CPU build {state}", checks)
+            checks = [
+                doctor.torch_check(CPU_TORCH, build, state)
+                for state in ("ok", "warning", "broken")
+            ]
+            self.add(f"torch {build.version}, for a CPU build each state", checks)
         for kind in ("system", "conda", "venv"):
             found = PythonEnvironment(kind=kind, prefix="/p", name="a")
             self.texts[f"an environment of {kind}"] = doctor.environment_words(found)
@@ -125,9 +127,11 @@ class Situations:
             "read-only": {"writable": False},
             "hung": {"trouble": "has not answered for 10 s"},
         }
-        for role in ("home", "scratch"):
-            for name, changed in rows.items():
-                self.disk(**changed)
+        # in which less may be broken: a job may still run without
+        of_scratch = ("no byte", "100 MiB", "999 files", "hung")
+        for role, names in (("home", rows), ("scratch", of_scratch)):
+            for name in names:
+                self.disk(**rows[name])
                 checks = [doctor.disk_check(role, "/nowhere/ann")]
                 self.add(f"{role} has {name}", checks)
 

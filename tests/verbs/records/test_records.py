@@ -91,7 +91,7 @@ def keep(root: str, record_id: str, **changes: object) -> Record:
 
 
 def several(root: str) -> None:
-    """Leave records of each kind, and lines that are none."""
+    """Leave records of each kind."""
     usage = keep(root, "aaaaaaaa0001", label="x" * 70).usage
     assert usage is not None
     gpu = GpuUsage(uuid="u", name="V100", peak_memory=2 << 30, source="NVML")
@@ -100,8 +100,12 @@ def several(root: str) -> None:
     train = ProgramPhase("train", 0, calls=3, start=0.0, end=3.0, wall_time=2.5)
     ranks = tuple(RecordedRank(rank=n, peak_memory=(2 + n) << 30) for n in (0, 1))
     newer = {"started": "2026-11-22T10:00:00Z", "phases": (train,), "ranks": ranks}
-    path = append_record(root, keep(root, "bbbb11112222", label="parts", **newer), HERE)
+    keep(root, "bbbb11112222", label="parts", **newer)
     keep(root, "cccc11112222", label="a", state="FAILED", exit_code=3)
+
+
+def lines_that_are_none(root: str) -> None:
+    path = append_record(root, keep(root, "aaaa11112222"), HERE)
     append_line(path, b"{torn")
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
 
@@ -135,7 +139,7 @@ def from_another_machine(root: str) -> None:
 
 SITUATIONS: dict[str, Callable[[str], object]] = {
     "several records": several,
-    "25 records": twenty_five,
+    "lines that are no records": lines_that_are_none,
     "a command that would steer the terminal": lambda root: keep(
         root, "aaaa11112222", command=("\x1b[2J", "x\ny"), label="\x07"
     ),
@@ -163,6 +167,24 @@ def test_records_print_what_was_reviewed(
     transcript = Path(__file__).with_name("records.transcript")
     times = {r"(?<=last seen at\n) +20\S+Z": "             NOW"}
     check_transcript(transcript, called_here(capsys), times, given)
+
+
+@pytest.mark.parametrize(
+    ("words", "rows", "rest"),
+    [
+        ((), 20, ["20 of 25; -n 0 lists all"]),
+        (("-n", "3"), 3, ["3 of 25; -n 0 lists all"]),
+        (("-n", "0"), 25, []),
+    ],
+)
+def test_the_newest_are_listed_and_how_many_there_are(
+    root: str, words: tuple[str, ...], rows: int, rest: list[str]
+) -> None:
+    twenty_five(root)
+    _, *lines = weigh(*words).stdout.splitlines()
+    newest_first = [f"{number:012x}" for number in range(24, 24 - rows, -1)]
+    assert [line.split()[0] for line in lines[:rows]] == newest_first
+    assert lines[rows:] == rest
 
 
 def test_json_is_one_document_of_every_record(root: str) -> None:

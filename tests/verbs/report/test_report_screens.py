@@ -35,6 +35,8 @@ WAITED = CpuWait(time=40.0, wanted=1.0, alone=58.0, threads=1, cpus=2, others=1.
 STEPS = ReportedProgress(
     done=80, total=1000, source="steps", time=40.0, remaining=460.0
 )
+# of a job and of a run: nothing is advised where it is not what a screen is for
+FITTING = JobRequest(cpus=1, memory=GIB + 300 * MIB, time_limit=4500)
 FITS = Request(1, GIB + 300 * MIB, None, time_limit=4500, headroom=0.2, runs=3)
 
 
@@ -87,7 +89,7 @@ def tried_twice(root: str) -> None:
         )
         for n in range(1, 21)
     )
-    wanted = JobRequest(cpus=4, memory=8 * GIB, time_limit=3 * HOUR, gpus=1)
+    wanted = JobRequest(cpus=2, memory=2600 * MIB, time_limit=4500, gpus=1)
     job(*tasks, wanted=wanted)(root)
 
 
@@ -108,7 +110,7 @@ def resumed(root: str, *, failed: int = 1, state: State = "OUT_OF_MEMORY") -> No
 
 def half_a_job(root: str) -> None:
     """Leave a job without its records, a joblog and the end of another."""
-    job(Task(), Task(), Task())(root)
+    job(Task(), Task(), Task(), wanted=FITTING)(root)
     log = Path(root).parent / "plan" / "p" / "log"
     events = log / "tasks_1.joblog.events.jsonl"
     events.write_bytes(events.read_bytes()[:-40])
@@ -119,7 +121,7 @@ def half_a_job(root: str) -> None:
 
 
 def plan_gone(root: str) -> None:
-    job(Task(), Task())(root)
+    job(Task(), Task(), wanted=FITTING)(root)
     Path(root).parent.joinpath("plan/p/plan.json").unlink()
 
 
@@ -179,7 +181,7 @@ def plan_not_submitted(root: str) -> None:
 
 def log_with_a_gpu_table(root: str) -> None:
     task = Task(gpu_memory=7603000000, busy=60.0)
-    job(task, wanted=JobRequest(cpus=2, memory=8 * GIB, time_limit=7200, gpus=1))(root)
+    job(task, wanted=msgspec.structs.replace(FITTING, gpus=1))(root)
     table = HERE.with_name("gpu_table.txt").read_text()
     log = Path(root).parent / "plan" / "p" / "log" / f"{JOB}.out"
     log.write_text(f"{table}weigh: exit code 0\n")
@@ -233,7 +235,7 @@ SITUATIONS: dict[str, Situation] = {
     ),
     "a task whose progress needs more time": job(
         Task(state="TIMEOUT", wall_time=40.0, progress=STEPS),
-        wanted=JobRequest(cpus=1, memory=GIB, time_limit=60),
+        wanted=JobRequest(cpus=1, memory=FITTING.memory, time_limit=60),
     ),
     "a task that waited for a CPU": job(
         Task(
@@ -241,7 +243,7 @@ SITUATIONS: dict[str, Situation] = {
             cpus=0.58,
             cpu_wait=WAITED,
         ),
-        wanted=JobRequest(cpus=1, memory=2 * GIB, time_limit=HOUR),
+        wanted=JobRequest(cpus=1, memory=FITTING.memory, time_limit=300),
     ),
     "a task that was cancelled while it waited for a CPU": job(
         Task(state="CANCELLED", wall_time=100.0, cpus=0.58, cpu_wait=WAITED)

@@ -105,6 +105,9 @@ def seeds(
     other: tuple[tuple[str, int] | None, ...] = (),
 ) -> None:
     """Leave eight tasks, of which some ran on such GPUs, and three of a program."""
+    if ran_on:  # else it is shown which GPU a word of Slurm's may be
+        sizes = '[gpus]\na100 = "40536MiB"\nv100 = "16160MiB"\n'
+        (folder / "weigh.toml").write_text(sizes)
     lines = ["# the seeds", "", *(f"python3 task.py --seed {n}" for n in range(1, 9))]
     programs: list[tuple[str, tuple[str, int] | None]]
     programs = [("task.py", one) for one in ran_on]
