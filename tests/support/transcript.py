@@ -79,15 +79,12 @@ def differences(texts: Mapping[str, str]) -> dict[str, str]:
     ``@@ -7,2 +7 @@`` is where: two lines of the first text from the seventh on are one
     line of the other, its seventh, which follows.
     """
-    first, *others = texts.items()
-    rows = first[1].splitlines()
-    differs = dict([first])
-    for name, text in others:
-        _, _, *changes = [
-            *unified_diff(rows, text.splitlines(), n=0, lineterm="")
-        ] or "--"
+    rows = next(iter(texts.values())).splitlines()
+    differs = dict[str, str]()
+    for name, text in texts.items():
+        changes = [*unified_diff(rows, text.splitlines(), n=0, lineterm="")][2:]
         kept = (row.removeprefix("+") for row in changes if row[0] != "-")
-        differs[name] = "".join(f"{row}\n" for row in kept)
+        differs[name] = "".join(f"{row}\n" for row in kept) if differs else text
     return differs
 
 
