@@ -58,6 +58,17 @@ def test_what_cannot_be_started_has_the_code_that_env_gives(
     assert done.stdout == b""
 
 
+@pytest.mark.parametrize("words", [("--", "no-such-command"), ("--attach", "0")])
+def test_where_nothing_was_run_no_file_of_a_record_is_left(
+    weigh: Weigh, words: tuple[str, ...]
+) -> None:
+    (weigh.folder / "earlier.json").write_text("a record")
+    for name in ("new.json", "earlier.json"):
+        assert weigh.run("-o", name, *words).returncode
+    assert (weigh.folder / "earlier.json").read_text() == "a record"
+    assert not (weigh.folder / "new.json").exists()
+
+
 # a file of each line's words, and a mode: what a command line of the transcript names
 FILES = {
     "train.py": ("print(1)\n", 0o644),

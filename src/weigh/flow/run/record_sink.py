@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -38,6 +39,7 @@ class RecordOutputFile:
         """Raises StoreError when the file cannot be opened."""
         self._path = path
         self._file = None
+        self._is_new = path is not None and not os.path.lexists(path)
         if path is None:
             return
         try:
@@ -66,6 +68,14 @@ class RecordOutputFile:
                 file.write(document)
         except OSError as error:
             warner.lose(f"{self._path}: record not written: {error.strerror}")
+
+    def close(self) -> None:
+        """Remove the file if it is new and nothing was run: it would be no record."""
+        if self._path is None or self._file is None or self._file.closed:
+            return
+        with self._file as file, suppress(OSError):
+            if self._is_new and not os.fstat(file.fileno()).st_size:
+                os.unlink(self._path)
 
 
 class RecordKeeper:

@@ -158,7 +158,9 @@ def run_command_measured(
     )
     # what is in a file of output before the job is not its own
     sizes = _output_sizes()
-    with _signals_held(), closing(channel):
+    # ranks share their file: another one may be about to write
+    opened = nullcontext() if group else closing(output)
+    with _signals_held(), closing(channel), opened:
         measured = to_measure.measure_all()
         # those of repetitions that did not take place
         for launcher in launchers:
@@ -210,7 +212,7 @@ def attach(
     if notify is not None and os.path.exists(f"/proc/{pid}"):
         notify(f"measuring process {pid} until it ends (Ctrl-C stops only weigh)")
     # Ctrl-C ends the watching, and the record is still written
-    with _signals_held():
+    with _signals_held(), closing(output):
         measured = attached.watch_process(pid, watch)
         if measured.end_signal is not None and notify is not None:
             notify(f"process {pid} goes on without weigh")
