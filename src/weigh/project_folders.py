@@ -18,7 +18,11 @@ _REPOSITORY = (".git", ".hg", ".svn")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
 # what runs have in a temporary folder: a file, or a folder of files
 _OF_RUN = re.compile(r"weigh-(?:exec-[0-9a-f]+|[0-9a-f]+\.regions|step-\d+-.+)")
-_ABANDONED_AFTER = 86400.0  # seconds; a run may be about to lock what it has
+# seconds; a run locks what it has as soon as it is made
+_ABANDONED_AFTER = 60.0
+_STEP_PREFIX = "weigh-step-"
+# seconds; no rank of a step locks its file between two runs
+_STEP_ABANDONED_AFTER = 86400.0
 _MOST_LOOKED_AT = 10_000  # entries of a folder of everybody
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _Identity: TypeAlias = tuple[int, int]
@@ -107,7 +111,7 @@ class HeldTemporary:
 
 
 def remove_abandoned(folder: str) -> None:
-    """Remove what runs left in a temporary *folder* at least a day ago.
+    """Remove what killed runs left in a temporary *folder*, and steps of yesterday.
 
     A step's file has no last reader who could remove it; a killed run's has none.
     """
@@ -116,8 +120,10 @@ def remove_abandoned(folder: str) -> None:
             if not _OF_RUN.fullmatch(entry.name):
                 continue
             with suppress(OSError):
+                is_step = entry.name.startswith(_STEP_PREFIX)
+                least = _STEP_ABANDONED_AFTER if is_step else _ABANDONED_AFTER
                 changed = entry.stat(follow_symlinks=False).st_mtime
-                if time.time() - changed > _ABANDONED_AFTER:
+                if time.time() - changed > least:
                     _remove_unless_held(entry.path)
 
 

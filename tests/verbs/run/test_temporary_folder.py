@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,8 +55,9 @@ def test_what_a_run_left_that_was_killed_at_once_goes_with_a_later_one(
     job = job_of(started.pid, "sleep")
     later = [*WEIGH, "run", "-q", "--", "true"]
 
+    two_minutes_ago = (time.time() - 120,) * 2
     for path in place.iterdir():
-        os.utime(path, (0, 0))
+        os.utime(path, two_minutes_ago)
     run_captured(later, env=env, check=True)
     assert [*place.iterdir()]  # it runs, however old that is
 
