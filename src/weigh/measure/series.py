@@ -17,7 +17,6 @@ else:  # imported when it is first used
 
 TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 MOST_COLUMNS = 500  # columns of a series
-_STRETCHES = 60  # of a run: the least memory of each is kept
 _SHORTEST_RATE = 0.02  # seconds between two readings of CPU time
 _WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
 
@@ -59,35 +58,14 @@ def thin_series(
         t=tuple(sample.time for sample in kept),
         memory=tuple(sample.memory for sample in kept),
         cpu=_cpus_busy(samples, kept),
-        low=_lows(samples),
     )
-
-
-def _lows(samples: Sequence[TreeSample]) -> tuple[Bytes, ...]:
-    """Return the least memory in each stretch of the run; empty if it is short.
-
-    A stretch without a sample has what the sample before it left.
-    """
-    if len(samples) < _WORTH_ASKING or samples[-1].time <= samples[0].time:
-        return ()
-    start, duration = samples[0].time, samples[-1].time - samples[0].time
-    least: list[Bytes | None] = [None] * _STRETCHES
-    for sample in samples:
-        place = int((sample.time - start) / duration * _STRETCHES)
-        at, low = min(place, _STRETCHES - 1), _least_memory(sample)
-        before = least[at]
-        least[at] = low if before is None else min(before, low)
-    lows: list[Bytes] = []
-    for one in least:
-        lows.append(lows[-1] if one is None else one)
-    return tuple(lows)
 
 
 def thin_samples(samples: Sequence[TreeSample], limit: int) -> list[TreeSample]:
     """Keep at most *limit* (3 or more) samples: first, last, and the peaks between.
 
-    Each of equal stretches of time keeps its largest sample, with the least memory of
-    all. Repeated thinning affects all parts alike.
+    Each of equal stretches of time keeps its largest sample. Repeated thinning affects
+    all parts alike.
     """
     if len(samples) <= limit:
         return list(samples)
@@ -97,19 +75,9 @@ def thin_samples(samples: Sequence[TreeSample], limit: int) -> list[TreeSample]:
     largest: dict[int, TreeSample] = {}
     for sample in samples[1:-1]:
         stretch = min(int((sample.time - start) * per_second), stretches - 1)
-        largest[stretch] = _larger_sample(largest.get(stretch, sample), sample)
+        if stretch not in largest or sample.memory > largest[stretch].memory:
+            largest[stretch] = sample
     return [samples[0], *largest.values(), samples[-1]]
-
-
-def _larger_sample(tree_sample: TreeSample, other: TreeSample) -> TreeSample:
-    larger = tree_sample if tree_sample.memory >= other.memory else other
-    low = min(_least_memory(tree_sample), _least_memory(other))
-    return msgspec.structs.replace(larger, memory_low=low)
-
-
-def _least_memory(sample: TreeSample) -> Bytes:
-    """Return the least memory of the samples that this one stands for."""
-    return sample.memory if sample.memory_low is None else sample.memory_low
 
 
 def _cpus_busy(

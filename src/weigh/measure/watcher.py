@@ -66,8 +66,8 @@ _FIRST_INTERVAL = 0.002  # seconds; a run of 30 ms needs some samples too
 # between its phases has too few points
 _STRETCH = 1.25
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
-_IDLE_BLIND = 0.5  # seconds without a look at an idle tree, if looks are cheap
-_IDLE_SHARE = 0.00025  # of one core, for looks at a tree that seems idle
+# seconds; an idle tree that begins to work is seen as late as that
+_LONGEST_IDLE_PAUSE = 0.5
 
 
 class LookSchedule:
@@ -80,42 +80,35 @@ class LookSchedule:
         self.interval = interval
         self.pause = min(_FIRST_INTERVAL, interval)
         self._cost: Seconds = 0.0  # CPU time of all looks
-        # CPU seconds of a look at an idle tree
-        self._usual_cost: Seconds = _IDLE_SHARE * _IDLE_BLIND
         self._looked_at: Seconds = float("-inf")
 
     def begin_look(self, *, is_idle: bool) -> None:
         """Note that a look is due at a tree that has used no CPU time, or has."""
         # an idle tree waits longer, but only after the fast looks at the start
         if is_idle and self.pause >= self.interval:
-            longest = max(_IDLE_BLIND, self.interval)
+            longest = max(_LONGEST_IDLE_PAUSE, self.interval)
             self.pause = min(_STRETCH * self.pause, longest)
         else:
             self.pause = min(2 * self.pause, self.interval)
 
     def may_skip(self, current_time: Seconds) -> bool:
         """Return whether an idle tree was looked at lately enough."""
-        blind = max(_IDLE_BLIND, self._usual_cost / _IDLE_SHARE)
-        return current_time - self._looked_at <= min(blind, _LONGEST_BLIND)
+        return current_time - self._looked_at <= _LONGEST_BLIND
 
     def wait_after(
         self,
         looked_at: Seconds,
         current_time: Seconds,
-        cost: Seconds | None,
+        cost: Seconds,
         used: Seconds,
     ) -> Seconds:
         """Return the seconds until the look after one that cost so much CPU time.
 
-        *cost* is None where it is not that of other looks. *used* is the CPU time that
-        the job itself has used so far; *looked_at* is minus infinity if no process was
-        there, for the next look may not be skipped.
+        *used* is the CPU time that the job itself has used so far; *looked_at* is minus
+        infinity if no process was there, for the next look may not be skipped.
         """
         self._looked_at = looked_at
-        if cost is not None:
-            # one slow look, as on a busy machine, must not stretch the pause for long
-            self._usual_cost = min(cost, 2 * self._usual_cost)
-            self._cost += max(0.0, cost)
+        self._cost += max(0.0, cost)
         credit = min(_FIRST_CREDIT + _CREDIT_SHARE * used, _MOST_CREDIT)
         # seconds until the looks so far have earned their cost
         owed = (self._cost - credit) / _LOOK_SHARE - current_time
@@ -379,7 +372,7 @@ class TreeWatcher:
         # nothing was seen, so the next look must not be skipped
         looked_at = now if readings else -INFINITY
         return self._schedule.wait_after(
-            looked_at, self.elapsed(), None if has_loaded else cost, used
+            looked_at, self.elapsed(), 0.0 if has_loaded else cost, used
         )
 
     def _works_unseen(self) -> bool:

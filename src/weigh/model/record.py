@@ -35,15 +35,13 @@ class TreeSample(msgspec.Struct, frozen=True):
     """One sample of a process tree.
 
     ``memory`` is what the tree would hold if it ran alone (shared pages count once).
-    ``cpu_time`` counts the live processes only. ``memory_low`` is the least of the
-    samples that this one stands for, if it stands for several.
+    ``cpu_time`` counts the live processes only.
     """
 
     time: Seconds
     memory: Bytes
     cpu_time: Seconds | None  # None: the system hides it
     processes: int  # alive at that moment
-    memory_low: Bytes | None = None
 
 
 # exact: the kernel's figure; counted: from samples of pages, but for an error of some
@@ -399,16 +397,13 @@ class SampleSeries(msgspec.Struct, frozen=True):
     """Samples over time, thinned to a bounded length that keeps every peak.
 
     Columns have equal lengths; ``t`` is in seconds since the start, ``memory`` in
-    bytes, ``cpu`` in CPUs busy since the previous sample. ``low`` is no column: it has
-    the least memory in each of equal stretches from the first ``t`` to the last, which
-    thinning would lose; it is empty if not known.
+    bytes, ``cpu`` in CPUs busy since the previous sample.
     """
 
     t: tuple[float, ...] = ()
     memory: tuple[Bytes, ...] = ()
     cpu: tuple[float | None, ...] = ()
     gpu_memory: tuple[tuple[Bytes, ...], ...] = ()  # one column per GPU
-    low: tuple[Bytes, ...] = ()
 
 
 class RecordedNode(msgspec.Struct, frozen=True, kw_only=True):

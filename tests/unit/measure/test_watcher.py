@@ -7,7 +7,6 @@ import pytest
 from looks import HUNDRED, reading
 
 from weigh.measure import cpu_wait, programs, ranks
-from weigh.measure.series import thin_series
 from weigh.measure.watcher import TreeWatcher, WatchedRun, kernel_measurement
 from weigh.model.record import Usage
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
@@ -103,19 +102,16 @@ def test_the_interval_that_is_reported_is_the_one_that_was_reached(run: Run) -> 
     assert run.watcher.reached_interval() > 10 * INTERVAL
 
 
-def test_samples_stay_few_and_keep_extremes_and_are_as_fine_at_the_start_as_at_the_end(
+def test_samples_stay_few_and_keep_the_peak_and_are_as_fine_at_the_start_as_at_the_end(
     run: Run,
 ) -> None:
-    extremes = {777: 9 * HUNDRED, 15_555: HUNDRED}
     for turn in range(20_000):
-        run.tree.size = extremes.get(turn, 2 * HUNDRED)
+        run.tree.size = (9 if turn == 777 else 2) * HUNDRED
         run.look()
     assert run.watcher.looks == 20_000
     samples = run.watcher.samples
     assert len(samples) <= 1024
     assert max(sample.memory for sample in samples) == 9 * HUNDRED
-    low = thin_series(samples).low
-    assert min(low) == low[60 * 15_555 // 20_000] == HUNDRED < sorted(low)[1]
     gaps = [then.time - now.time for now, then in pairwise(samples)]
     assert min(gaps) > 0
     assert max(gaps) < run.now / 100
@@ -185,15 +181,6 @@ def test_an_idle_tree_is_not_read_again_until_it_works(
     assert {sample.memory for sample in run.watcher.samples} == {HUNDRED}
     clock.used += 0.2
     run.look()
-    assert run.watcher.samples[-1].memory == 9 * HUNDRED
-
-
-def test_an_idle_tree_is_read_all_the_same_after_a_while(
-    idle: tuple[Run, StillClock],
-) -> None:
-    run, _ = idle
-    while run.now <= 1:
-        run.look()
     assert run.watcher.samples[-1].memory == 9 * HUNDRED
 
 
