@@ -9,7 +9,7 @@ from weigh.flow.here import here_now
 from weigh.render.printable import printable_text
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="JOB...", shell_complete=options.jobs)
 @click.option("--keep", multiple=True, metavar="JOB", help="Keep JOB; repeatable.")
 @click.option(

@@ -24,7 +24,7 @@ else:  # each is imported when it is first used
     script = lazy_module("weigh.flow.check.script")
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument("path", metavar="TASKS|SCRIPT", shell_complete=options.files)
 @options.limit("Number of tasks to try, chosen to differ.  [default: 5]", most=1000)
 @click.option(

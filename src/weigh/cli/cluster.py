@@ -15,7 +15,7 @@ from weigh.render.printable import printable_text
 from weigh.schedulers import KINDS
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.option(
     "--on",
     "scheduler",

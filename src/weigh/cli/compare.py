@@ -9,7 +9,7 @@ from weigh.render.comparison_lines import comparison_text
 from weigh.render.printable import indented_json
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @options.as_json()
 @click.argument(
     "records",

@@ -11,7 +11,7 @@ from weigh.flow.run.record_sink import current_folder
 from weigh.render.doctor_lines import doctor_document, doctor_page
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument(
     "job", required=False, metavar="[PLAN|SCRIPT]", shell_complete=options.files
 )

@@ -35,7 +35,7 @@ class TaskNumber(options.BoundedCount):
         return _FAILED if value == _FAILED else super().convert(value, param, ctx)
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", shell_complete=options.jobs)
 @click.argument("task", metavar="[TASK|failed]", type=TaskNumber(), required=False)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")

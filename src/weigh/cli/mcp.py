@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weigh.cli.options import DURATION
+from weigh.cli.options import DURATION, PlainHelp
 
 if TYPE_CHECKING:
     from weigh.flow.mcp_server import AgentLimits
 
 
-@click.command()
+@click.command(cls=PlainHelp)
 @click.argument(
     "folder",
     type=click.Path(exists=True, file_okay=False),

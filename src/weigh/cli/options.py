@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from weigh import config
 from weigh.errors import FormatError, WeighError
@@ -258,10 +259,33 @@ def _show_help(context: click.Context, _: click.Parameter, is_given: bool) -> No
 
 
 class PlainHelp(click.Command):
-    """A command whose ``--help`` searches no translation on disk, and is in groups."""
+    """A command whose ``--help`` searches no translation on disk, and is in groups.
 
+    It refuses an option with an empty value.
+    """
+
+    may_be_empty = frozenset[str]()
+    """Options of which an empty value has a meaning."""
     _help: click.Option | None = None
     _help_all: click.Option | None = None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words; refuse ``--queue "$QUEUE"`` where the variable is not set.
+
+        Raises:
+            BadOptionUsage: the value of an option is empty.
+        """
+        rest = super().parse_args(ctx, args)
+        for option in self.params:
+            if not isinstance(option, click.Option) or option.flag_value == "":
+                continue
+            name = str(option.name)
+            is_typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            value = ctx.params.get(name)
+            is_empty = "" in value if isinstance(value, tuple) else value == ""
+            if is_typed and is_empty and name not in self.may_be_empty:
+                raise click.BadOptionUsage(option.opts[-1], "it needs a value", ctx)
+        return rest
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option, always the same."""

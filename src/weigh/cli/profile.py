@@ -11,6 +11,7 @@ from weigh.flow.run.profile import scalene_command
 
 
 @click.command(
+    cls=options.PlainHelp,
     context_settings={**options.SETTINGS, "allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )

@@ -40,8 +40,10 @@ _STDOUT = "-"
 _MEANT = {"list": "weigh records", "ls": "weigh records", "delete": "weigh records rm"}
 
 
-class _RecordVerbs(click.Group):
+class _RecordVerbs(options.PlainHelp, click.Group):
     """Answers a record's name in place of a command with the command that shows it."""
+
+    command_class = options.PlainHelp
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -92,7 +92,7 @@ def _write_html(html: str, path: str) -> None:
         ) from error
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument(
     "name", required=False, default=None, metavar="[ID|JOB|PLAN|TASKS|last]"
 )

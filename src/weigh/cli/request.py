@@ -38,7 +38,7 @@ _OF_HISTORY = ("parameters",)
 _OF_RECORDS = ("headroom", "steps")
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.option(
     "--for",
     "form",

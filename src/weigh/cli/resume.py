@@ -14,7 +14,7 @@ from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.resume_lines import resume_json, resumed_lines
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", default="last", shell_complete=options.jobs)
 @click.option(
     "--memory",

@@ -30,7 +30,7 @@ _PAUSE = 10.0  # seconds; the scheduler itself is queried less often
 _LAST_PAUSE = 0.5  # seconds, until the elements of tasks that are done have ended
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=options.jobs)
 @click.option("--wait", is_flag=True, help="Wait until no task runs or waits.")
 @options.metric()

@@ -50,6 +50,9 @@ _SETUP_KIND = re.compile("(module|conda|venv|container):(.*)")
 class SubmitCommand(options.PlainHelp):
     """Hides the command after ``--`` and the scheduler's own flags from click."""
 
+    # without limits
+    may_be_empty = frozenset({"heal", "interactive"})
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remove the command and the scheduler's flags, then parse."""
         if "--" in args:
@@ -75,14 +78,18 @@ class SubmitCommand(options.PlainHelp):
             own, flags = _split_script_arguments([*args[:place], *args[place + 1 :]])
             ctx.meta[_SCRIPT] = args[place], flags
             return super().parse_args(ctx, own)
-        extra, own = self._split_scheduler_flags(args)
+        extra, own = self._split_scheduler_flags(ctx, args)
         ctx.meta[_EXTRA] = tuple(extra)
         return super().parse_args(ctx, own)
 
     def _split_scheduler_flags(
-        self, args: list[str]
+        self, ctx: click.Context, args: list[str]
     ) -> tuple[list[tuple[str, str]], list[str]]:
-        """Return the scheduler's flags with their values, and the words of weigh."""
+        """Return the scheduler's flags with their values, and the words of weigh.
+
+        Raises:
+            BadOptionUsage: a value is empty.
+        """
         valued = self._options_with_value()
         known = {name for one in self.params for name in one.opts + one.secondary_opts}
         known |= set(self.context_settings["help_option_names"])
@@ -95,6 +102,8 @@ class SubmitCommand(options.PlainHelp):
             elif name in known:  # --time=2h is weigh's, as --time 2h
                 own.append(word)
             elif word.startswith("--") and equals:
+                if not value:  # of a variable that is not set
+                    raise click.BadOptionUsage(name, "it needs a value", ctx)
                 extra.append((name.removeprefix("--"), value))
             elif word.startswith("-") and _is_passed_on(word):
                 # -l h_vmem=2G: the value is the next word

@@ -34,7 +34,7 @@ _WIDTH, _HEIGHT = 80, 24  # where no terminal has a size
 _CLEAR, _HOME, _NEXT, _CLEAR_BELOW = "\x1b[2J", "\x1b[H", "\x1b[K\n", "\x1b[J"
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.option(
     "--gpus", is_flag=True, help="List my GPUs once: memory, load and processes."
 )

@@ -112,6 +112,12 @@ def read_tail(file_path: str, most_bytes: int) -> bytes:
         return b""
 
 
+def file_for_store(file_path: str) -> StoreError:
+    """Return the error of a store, or of its folder of records, that is a file."""
+    way_out = "set WEIGH_DIR to a folder"
+    return StoreError(f"{file_path} is a file where records should be ({way_out})")
+
+
 def read_documents(
     file_path: str, document_type: type[_Document]
 ) -> Iterator[_Document]:
@@ -127,6 +133,8 @@ def read_documents(
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return
+    except NotADirectoryError as error:
+        raise file_for_store(os.path.dirname(file_path)) from error
     except OSError as error:
         raise StoreError(f"cannot read {file_path}: {error.strerror}") from error
     for line in lines:

@@ -14,7 +14,7 @@ from weigh.errors import StoreError
 from weigh.model.record import Record
 from weigh.regular_file import is_regular_file, only_regular
 from weigh.store.identity import MachineIdentity
-from weigh.store.lines import RecordTombstone, encode_record
+from weigh.store.lines import RecordTombstone, encode_record, file_for_store
 from weigh.store.location import file_mode, hand_over_to_folder_owner, make_folder
 
 RECORDS = "records"
@@ -87,9 +87,7 @@ def store_shards(root: str) -> tuple[list[str], list[str]]:
     top = os.path.join(root, RECORDS)
     for path in (root, top):
         if os.path.exists(path) and not os.path.isdir(path):
-            raise StoreError(
-                f"{path} is a file where records should be (set WEIGH_DIR to a folder)"
-            )
+            raise file_for_store(path)
     readable: list[str] = []
     closed: list[str] = []
     for month in sorted_folder_names(top):

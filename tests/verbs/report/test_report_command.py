@@ -53,8 +53,12 @@ def test_mistakes_are_one_line_with_the_way_out(
     root: str, say: Say, tmp_path: Path
 ) -> None:
     def given(situation: str) -> None:
+        if situation == "nothing":
+            Path(root).unlink(missing_ok=True)
         if situation == "a run":
             measured(root, 1)
+        if situation == "a file in place of the records":
+            Path(root).write_text("")
 
     path, folder = Path(__file__).with_name("mistakes.transcript"), str(tmp_path)
     check_transcript(path, say, {folder: "FOLDER"}, given)

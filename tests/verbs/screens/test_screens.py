@@ -89,7 +89,8 @@ def job_of(folder: Path, *tasks: Task, **states: ElementState) -> None:
 
 
 def planned(folder: Path) -> None:
-    """Leave a plan of twenty tasks."""
+    """Leave a plan of twenty tasks, and two hundred others."""
+    (folder / "many.txt").write_text("sleep 120\n" * 200)
     (folder / "tasks.txt").write_text("true\nsleep 1\n" * 10)
     words = ("tasks.txt", "--memory", "1GiB", "--time", "10m", "--cpus", "1")
     assert run_cli(("plan", *words, "--replace"), []) == 0

@@ -61,7 +61,7 @@ def test_tasks_side_by_side_each_get_what_they_can_handle(cell: Weigh) -> None:
 
 def test_qdel_with_notice_lets_a_program_save_and_is_no_time_out(cell: Weigh) -> None:
     job = cell.submit(
-        "--time", "10m", "--notify=", "--", sys.executable, "only_term.py"
+        "--time", "10m", "--notify", "true", "--", sys.executable, "only_term.py"
     )
     until((cell.folder / "began").exists)
 

@@ -21,6 +21,7 @@ from weigh.model.plan import (
     PlannedQueue,
 )
 from weigh.regular_file import only_regular
+from weigh.store.identity import new_id
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_private_folder, open_privately
 from weigh.sweep.quoting import bash_quoted
@@ -98,18 +99,26 @@ def remove_unsent(directory: str) -> None:
             os.rmdir(os.path.dirname(directory))
 
 
-def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
+def write(
+    directory: str,
+    plan: Plan,
+    text_of: Callable[[int], bytes],
+    check: Callable[[], object] = lambda: None,
+) -> Plan:
     """Write *plan* and its task files; return it with their digests.
 
     They are written next to *directory* and moved into it once all are there: on a full
     disk an earlier plan stays as it was. *text_of* returns the line of a task by its
-    number.
+    number. Where another process has written a plan there meanwhile, *check* is asked
+    again whether it may be replaced.
 
     Raises:
         StoreError: a file cannot be written.
+        UsageError: of *check*.
     """
     above, name = os.path.split(directory)
-    written = os.path.join(above, f".{name}.{os.getpid()}")
+    # not the process: another machine may have one of the same number
+    written = os.path.join(above, f".{name}.{new_id()}")
     try:
         # commands may hold what is private: only the user may read them
         make_private_folder(written)
@@ -119,7 +128,12 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
             plan = _write_elements(written, plan, text_of)
         with open(os.path.join(written, FILE), "wb", opener=open_privately) as file:
             file.write(plan_document(plan))
-        _move_plan_files(written, directory)
+        # of several processes that plan at once one gets a name that is free
+        with suppress(OSError):
+            os.rename(written, directory)
+        if os.path.lexists(written):
+            check()
+            _move_plan_files(written, directory)
     except OSError as error:
         where = error.filename or directory
         raise StoreError(f"cannot write {where}: {error.strerror}") from error

@@ -265,8 +265,14 @@ def _written_answer(
     directory = os.path.join(plan_directory.FOLDER, made.name)
     if not options.dry_run:
         folder = os.path.join(here.cwd, directory)
-        # right before writing: another plan may have been written meanwhile
-        plan_directory.check_free(folder, options.task_file, replace=options.replace)
+        # before writing, and once more if another plan was written meanwhile
+        check = partial(
+            plan_directory.check_free,
+            folder,
+            options.task_file,
+            replace=options.replace,
+        )
+        check()
         # lines that start ranks are started once
         nodes = 1 if made.request.ntasks else made.request.nodes
         if made.queue is not None:
@@ -277,7 +283,7 @@ def _written_answer(
         def text_of(task: int) -> bytes:
             return line_run_on_nodes(source.text(task), nodes, sys.executable)
 
-        made = plan_directory.write(folder, made, text_of)
+        made = plan_directory.write(folder, made, text_of, check)
     replaces = plan_directory.was_submitted(os.path.join(here.cwd, directory))
     notes = (*made.notes, *_notes_on_this_machine(here, made))
     return PlanAnswer((made,), directory, replaces, notes, here.settings.warnings)

@@ -20,6 +20,7 @@ from weigh.model.cluster import UNTYPED, ClusterLimits, ClusterNode, QueueLimits
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.lint import LintFinding
 from weigh.model.plan import Plan
+from weigh.planning import queue_order
 from weigh.regular_file import only_regular
 from weigh.render.printable import WIDTH
 from weigh.render.request_lines import folded_lines
@@ -168,6 +169,33 @@ def with_queues_that_take(
         raise UsageError(f"--queue auto: no queue takes the job: {others}")
     line = f"--queue auto: {', '.join(taking)}" + (f" (not {others})" if others else "")
     return replace(job_request, queue=",".join(taking), is_any_queue=True), line
+
+
+def within_time_of_queue(
+    here: Here, job_request: JobRequest, plan: Plan, scheduler: str, reserved: int
+) -> tuple[JobRequest, list[str]]:
+    """Return the request with no more time than its queue allows, and notes on that.
+
+    The *reserved* seconds that the script needs after its tasks were added to the time
+    of the plan. Where that alone is too long for the queue, tasks have less instead.
+    """
+    planned, added = plan.request.time_limit or 0, job_request.time_limit or 0
+    # another time is one of the scheduler's own flags
+    is_added = added == queue_order.planned_limit(plan, reserved)
+    if added <= planned or not is_added:
+        return job_request, []
+    limits = live_limits(scheduler, (), env=here.env).limits
+    of_queue = (
+        queue.time_limit
+        for queue in (limits.queues if limits else ())
+        if job_request.queue == queue.name or (not job_request.queue and queue.default)
+    )
+    allowed = math.floor(next(of_queue, None) or 0)
+    least = queue_order.least_limit(plan, reserved) or 0
+    if not max(planned, least) <= allowed < added:
+        return job_request, []
+    limit, note = queue_order.enough_time(plan, allowed, reserved)
+    return replace(job_request, time_limit=limit), [note] if note else []
 
 
 def _why_limits_refuse(

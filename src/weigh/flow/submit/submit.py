@@ -279,6 +279,11 @@ class _PlanSubmission:
         request, notes = complete_request(
             plan, self.typed, scheduler, reserved, self.heal
         )
+        if reserved and options.time is None and options.setup.checks:
+            request, more = submit_checks.within_time_of_queue(
+                here, request, plan, scheduler.name, reserved
+            )
+            notes += more
         # exact on this machine; Slurm's limits are whole minutes
         if scheduler.name == LOCAL:
             notes += notes_on_no_time(request.time_limit, reserved)
