@@ -560,10 +560,9 @@ class HTCondorCommands(SchedulerCommands):
             BODY,
             "true @=bash",
         )
-        element = f"$(({PROCESS} + {script.first}))" if script.first else f"${PROCESS}"
         name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
         body = job_script.render_job_script(
-            head, script, element=f'"{element}"', log=name, rules=self.RULES
+            head, script, element=f'"${PROCESS}"', log=name, rules=self.RULES
         )
         tail = ("@bash", "true = true", f"queue {script.elements}", "")
         return "\n".join((body.rstrip("\n"), *tail))

@@ -96,8 +96,7 @@ def _local_body_lines(job_script: JobScript) -> Iterator[str]:
     yield from (line for line in function if line != "plan= requeued=")
     yield "element() {"
     yield f"  {trap}"
-    beyond = f"$(($1 + {job_script.first}))" if job_script.first else "$1"
-    yield f"  element={beyond} SECONDS=0"
+    yield "  element=$1 SECONDS=0"
     yield from _local_task_lines(job_script)
     yield "}"
     yield ""

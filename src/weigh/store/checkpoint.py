@@ -123,7 +123,7 @@ def runs_in_progress(
         if one.record.part is not None:
             parts.setdefault(one.record.id, []).append(one)
     whole = [one for one in found if one.record.part is None]
-    return [*whole, *map(_joined_running_parts, parts.values())] if parts else whole
+    return [*whole, *map(_joined_running_parts, parts.values())]
 
 
 def _joined_running_parts(unfinished_runs: list[UnfinishedRun]) -> UnfinishedRun:

@@ -1,8 +1,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from transcript import named_rows
 
 from weigh.errors import UsageError
@@ -133,13 +131,3 @@ def test_a_sites_own_figure_wins() -> None:
     assert find_gpu_model("V100", sites=sites).memory == 31 * GIB
     assert find_gpu_model("big card", sites=sites).memory == 200 * GIB
     assert find_gpu_model("T4", sites=sites) == find_gpu_model("T4")
-
-
-@given(
-    st.text(max_size=40)
-    | st.from_regex(r"[a-z]{0,3}[0-9]{1,4}[-_:]\d?g", fullmatch=True)
-)
-def test_no_name_that_nvml_may_give_breaks_it(name: str) -> None:
-    model = model_of_nvml_name(name, 32 * GIB)
-
-    assert model is None or model.memory > 0

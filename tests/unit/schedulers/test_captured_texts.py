@@ -57,7 +57,6 @@ READERS: dict[str, Reader] = {
     "slurm-22.05-squeue-elements.txt": slurm.COMMANDS.parse_queue,
     "slurm-22.05-sacct-ended.txt": slurm.COMMANDS.parse_ended,
     "slurm-22.05-scontrol-job.txt": script.parse_scontrol_job,
-    "slurm-22.05-sacct.txt": past_jobs(sacct.ACCOUNTING),
     "slurm-22.05-sacct-past.txt": past_jobs(sacct.ACCOUNTING),
     "slurm-22.05-sacct-polled.txt": past_jobs(sacct.ACCOUNTING),
     "gridengine-8.1.9-qhost.txt": lambda _: tuple(

@@ -181,14 +181,6 @@ def test_a_gpu_is_free_only_where_a_cpu_and_memory_are(some: list[ClusterNode]) 
     assert sum(one.free for one in count_gpus(some)) == usable
 
 
-def test_idle_gpus_next_to_busy_cpus_are_blocked() -> None:
-    node = ClusterNode(
-        name="n", state="MIXED", cpus=8, cpus_used=8, gpus=(NodeGpus("a100", 4, 1),)
-    )
-    (one,) = count_gpus([node])
-    assert (one.used, one.free, one.blocked) == (1, 0, 3)
-
-
 def test_cpus_of_nodes_out_of_use_are_not_free() -> None:
     up = ClusterNode(name="a", state="IDLE", queues=("q",), cpus=8, cpus_used=2)
     down = ClusterNode(name="b", state="DOWN", queues=("q",), cpus=8, cpus_used=0)

@@ -272,18 +272,6 @@ def test_a_time_with_a_fraction_is_rounded_up(
     assert seconds <= read < seconds + 1
 
 
-@given(EACH_TEXT, st.text(max_size=10))
-def test_no_text_makes_a_parser_raise_anything_but_a_format_error(
-    dialect: SchedulerText, text: str
-) -> None:
-    for parse in (dialect.parse_memory, dialect.parse_time):
-        try:
-            value = parse(text)
-        except FormatError:
-            continue
-        assert value is None or value >= 0
-
-
 @given(EACH_TEXT, REQUESTS)
 def test_directives_hold_nothing_that_a_shell_or_a_line_would_split_up(
     dialect: SchedulerText, request: Request

@@ -39,13 +39,6 @@ def test_each_thing_is_queried_once_and_no_more(env: dict[str, str]) -> None:
     assert len(asked) == len(set(asked)) == 3
 
 
-def test_a_scheduler_that_does_not_answer_is_a_trouble(env: dict[str, str]) -> None:
-    live = live_limits("slurm", (), env=env, run_command=answering({}))
-
-    assert live.limits is None
-    assert live.trouble is not None
-
-
 def of_squeue(*rows: str) -> CommandOutput:
     """Write rows of job, element, state."""
     return CommandOutput(

@@ -32,10 +32,10 @@ def one_of(*rows: str) -> AccountedElement:
 @pytest.mark.parametrize(
     ("recorded", "job", "mebibytes"),
     [
-        ("sacct", "1", 400),  # four tasks; the largest had 103 MiB
-        ("sacct", "2", 300),  # steps side by side
-        ("sacct", "3", 200),  # steps one after the other
-        ("sacct", "6", 100),  # on two nodes, one of which was not sampled
+        ("sacct-past", "1", 400),  # four tasks; the largest had 103 MiB
+        ("sacct-past", "2", 300),  # steps side by side
+        ("sacct-past", "3", 200),  # steps one after the other
+        ("sacct-past", "6", 100),  # on two nodes, one of which was not sampled
         ("sacct-past", "4+0", 50),  # a part of a heterogeneous job
         ("sacct-past", "11", 60),  # requeued
     ],

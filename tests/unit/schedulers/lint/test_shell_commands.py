@@ -58,13 +58,6 @@ def test_the_commands_of_a_substitution_are_read_once(text: str) -> None:
     assert names == ["echo", *(["a", "b"] if "b" in text else ["a"])]
 
 
-def test_redirections_are_files_and_no_arguments() -> None:
-    (command,) = read_body("sort -u < in.txt > out.txt 2>&1 2>err.txt").commands
-    assert command.words == ("sort", "-u")
-    assert command.inputs == ("in.txt",)
-    assert command.outputs == ("out.txt", "err.txt")
-
-
 def test_a_here_document_holds_no_commands() -> None:
     body = read_body("cat <<'EOF' | sh\nrm -rf x\nEOF\nnext <<-A\n\tb\n\tA\nlast\n")
     assert [one.name for one in body.commands] == ["cat", "sh", "next", "last"]
@@ -74,12 +67,6 @@ def test_a_here_document_holds_no_commands() -> None:
 def test_a_line_that_goes_on_is_one_command_at_its_first_line() -> None:
     (command,) = read_body("\npython train.py \\\n  --lr 1\n").commands
     assert (command.line, command.words[-2:]) == (2, ("--lr", "1"))
-
-
-def test_background_and_pipes_are_reported() -> None:
-    commands = read_body("a &\nb | c\nd\n").commands
-    assert [one.background for one in commands] == [True, False, False, False]
-    assert [one.piped for one in commands] == [False, True, False, False]
 
 
 def test_functions_are_known_by_name() -> None:
