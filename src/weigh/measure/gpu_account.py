@@ -15,7 +15,7 @@ import msgspec
 
 from weigh.model.gpu import GPU_FAULTS, HEALTHY, UNTOUCHED, GpuProcess, GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import Bytes, Seconds
 
 PER_PROCESS = "NVML per process"
 DEVICE_RISE = (
@@ -23,11 +23,9 @@ DEVICE_RISE = (
 )
 _MOST_MOMENTS = 4096  # of a GPU; beyond it, the larger of each two stays
 _MOST_PROCESSES = 64  # of one GPU, whose figures are in the record one by one
-# of readings on shared GPUs and in containers (test_gpu_account.py)
-# seconds that memory of nobody may stay: of tasks that start together on a GPU, some
-# 40 MiB are on no list for tenths of a second (eight_trainings_h100.json)
-_UNLISTED_FOR: Seconds = 2.0
-_OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
+# of the listed memory, what may be in use beyond it: processes that start are on no
+# list yet, with 59 MiB of eight at once (eight_trainings_h100.json)
+_UNLISTED_SHARE = 0.05
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
 # the figures of readings, and of the bus, whose mean and bounds are kept
 _OF_READINGS = (
@@ -122,8 +120,7 @@ class GpuAccount:
         # in use by nobody listed, at the start; None: no list was checked
         self._unlisted: Bytes | None = None
         self._explained: Bytes = 0  # the most in use that the lists explained
-        # (time, bytes in use) of the readings that no list has explained so far
-        self._unexplained: list[tuple[Seconds, Bytes]] = []
+        self._unexplained: Bytes = 0  # the most in use that no list has explained since
         self._figures = {name: _BoundedMean() for name in (*_OF_READINGS, *_OF_THE_BUS)}
         # at the start, and the last ones
         self._first_counters: GpuCounters | None = None
@@ -137,7 +134,7 @@ class GpuAccount:
         if reading.lost and self.lost_at is None:
             self.lost_at = time - self._started
         self.last = reading
-        job, used = self._job_memory(time, reading, tree), reading.memory_used
+        job, used = self._job_memory(reading, tree), reading.memory_used
         if used is not None:
             if self.before is None:
                 self.before = max(0, used - (job or 0))
@@ -259,9 +256,7 @@ class GpuAccount:
                 for pair in pairs
             ]
 
-    def _job_memory(
-        self, time: Seconds, reading: GpuReading, tree: Collection[int]
-    ) -> Bytes | None:
+    def _job_memory(self, reading: GpuReading, tree: Collection[int]) -> Bytes | None:
         """Add up the memory that the driver lists for the job's processes."""
         listed = reading.process_memory
         if listed is None:
@@ -278,10 +273,10 @@ class GpuAccount:
             self._other = max(self._other or 0, sum(also))
         if reading.memory_used is not None:
             of_others = sum(others[pid] for pid in others if self._exists(pid))
-            self._check(time, reading.memory_used, total, of_others)
+            self._check(reading.memory_used, total, of_others)
         return total
 
-    def _check(self, time: Seconds, used: Bytes, own: Bytes, others: Bytes) -> None:
+    def _check(self, used: Bytes, own: Bytes, others: Bytes) -> None:
         """Check whether the listed processes explain what is in use.
 
         In a container the list is empty or has ids of elsewhere; some drivers list a
@@ -292,15 +287,14 @@ class GpuAccount:
         # of a job that was joined, the memory at the start may be its own
         if self._unlisted is None or (self._joined and own and not self._explained):
             self._unlisted = 0 if self._joined and not own else unlisted
-        least, share = _OVERHEAD
-        slack = max(least if own else UNTOUCHED, int(share * (own + others)))
+        slack = max(UNTOUCHED, int(_UNLISTED_SHARE * (own + others)))
         # explained: within what contexts and the driver hold for themselves
         if unlisted <= self._unlisted + slack:
             self._explained = max(self._explained, used)
-            explained = self._explained + slack
-            self._unexplained = [one for one in self._unexplained if one[1] > explained]
-        elif used > self._explained + slack and len(self._unexplained) < _MOST_MOMENTS:
-            self._unexplained.append((time, used))
+            if self._unexplained <= self._explained + slack:
+                self._unexplained = 0
+        elif used > self._explained + slack:
+            self._unexplained = max(self._unexplained, used)
 
     def _is_per_process(self) -> bool:
         """Return whether the driver's list of processes explains the GPU's memory.
@@ -308,12 +302,7 @@ class GpuAccount:
         An empty one explains nothing where that memory cannot be read.
         """
         is_seen = bool(self._job_peak) or self._unlisted is not None
-        is_doubtful = bool(self._unexplained)
-        # one doubt is enough where no process of the job was ever listed
-        if is_doubtful and self._job_peak:
-            since, until = self._unexplained[0][0], self._unexplained[-1][0]
-            is_doubtful = until - since >= _UNLISTED_FOR
-        return self._job_peak is not None and is_seen and not is_doubtful
+        return self._job_peak is not None and is_seen and not self._unexplained
 
     def _is_others(
         self, processes: Sequence[int] | None, tree: Collection[int]

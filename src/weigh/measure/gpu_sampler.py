@@ -34,8 +34,8 @@ _HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
 GpuListener = Callable[[tuple[GpuDevice, ...], tuple[GpuReading, ...]], None]
 
 
-class _ReadingBudget:
-    """The CPU time that readings may take: a share of a core, and a credit."""
+class ReadingBudget:
+    """The time that readings may take: a share of all, and a credit."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -59,8 +59,8 @@ class ReadingSchedule:
     def __init__(self, interval: Seconds) -> None:
         self._interval = interval
         self._activity_at: Seconds = 0.0
-        self._memory_budget = _ReadingBudget(_MEMORY_SHARE)
-        self._activity_budget = _ReadingBudget(_ACTIVITY_SHARE)
+        self._memory_budget = ReadingBudget(_MEMORY_SHARE)
+        self._activity_budget = ReadingBudget(_ACTIVITY_SHARE)
 
     def is_activity_due(self, current_time: Seconds) -> bool:
         """Return whether the next reading is of all figures."""

@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
 
 import msgspec
 
@@ -34,11 +33,12 @@ BOUND = "upper bound: the process's high-water mark, not reset"
 clock = time.perf_counter if sys.platform == "win32" else time.monotonic
 
 _MOST_READ = 256 * MIB  # bytes of the file, which may be foreign or damaged
-_MOST_EVENTS = 100_000  # events of all processes: a record is read whole
-# seconds between writes, at least, and share of the run: so much a killed job loses,
-# and a run of days writes some hundred times. The share grows with each MiB that was
-# written: 1000 phases for days are some 20 MiB
-_INTERVAL, _SHARE = 0.1, 0.02
+MOST_EVENTS = 10_000  # of a process, and of a run: a record is read whole
+# share of its time so far after which a process writes again: so much is lost with one
+# that is killed, or with a fork that leaves by os._exit, and a run of days writes a
+# thousand times. It grows with each MiB that was written: 1000 phases for days are some
+# 20 MiB
+_SHARE = 0.02
 MARK_SLACK = 64 * KIB  # the kernel's high-water mark is off by as much
 
 
@@ -136,9 +136,8 @@ class RegionFile:
     def write_changes(self, lines: Iterable[Line], current_time: Seconds) -> None:
         """Write what has changed; the time until it is due again grows with the run."""
         self.write(lines)
-        gone = current_time - self._began
         share = _SHARE * (1 + self._written / MIB)
-        self._due = current_time + max(_INTERVAL, gone * share)
+        self._due = current_time + (current_time - self._began) * share
 
     def is_due(self, current_time: Seconds) -> bool:
         """Return whether it is time to write the changes."""
@@ -199,7 +198,7 @@ def regions_of_lines(
                 phases[line.process, line.path] = line.phase
             case BatchesLine():
                 loops[line.process, line.loop] = line
-            case EventLine() if len(events) < _MOST_EVENTS:
+            case EventLine() if len(events) < MOST_EVENTS:
                 events.append(line.event)
     ranks: dict[int, RecordedRank] = {}
     gpus: dict[str, GpuUsage] = {}
@@ -210,9 +209,12 @@ def regions_of_lines(
             # of several processes of one rank, as with workers, the first names it, and
             # the largest peak counts
             rank = ranks.get(line.rank.rank, line.rank)
-            ranks[rank.rank] = _with_peak(rank, line.memory)
+            higher = most(rank.peak_memory, line.memory)
+            ranks[rank.rank] = msgspec.structs.replace(rank, peak_memory=higher)
         for gpu in line.gpus:
-            gpus[gpu.uuid] = _with_peak(gpus.get(gpu.uuid, gpu), gpu.peak_memory)
+            known = gpus.get(gpu.uuid, gpu)
+            higher = most(known.peak_memory, gpu.peak_memory)
+            gpus[gpu.uuid] = msgspec.structs.replace(known, peak_memory=higher)
     return ProgramRegions(
         phases=tuple(
             _since(phase, started, ended)
@@ -241,17 +243,9 @@ def _phases_by_rank(
         key = (-1 if own is None else own.rank, path)
         ranked = msgspec.structs.replace(phase, rank=own and own.rank)
         if key in by_rank:
-            ranked = _phase_of_two_processes(by_rank[key], ranked)
+            ranked = joined_phases(by_rank[key], ranked, is_one_process=False)
         by_rank[key] = ranked
     return by_rank
-
-
-_Peaked = TypeVar("_Peaked", RecordedRank, GpuUsage)
-
-
-def _with_peak(one: _Peaked, peak: Bytes | None) -> _Peaked:
-    higher = most(one.peak_memory, peak)
-    return msgspec.structs.replace(one, peak_memory=higher)
 
 
 def in_order(
@@ -271,38 +265,30 @@ def in_order(
     return [phases[key] for key in sorted(phases, key=place)]
 
 
-def joined_phases(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
-    """Join what was measured of one phase: times add up, the higher peak counts."""
-    higher = _with_higher_peak(first, later)
+def joined_phases(
+    first: ProgramPhase, later: ProgramPhase, *, is_one_process: bool = True
+) -> ProgramPhase:
+    """Join what was measured of one phase: times add up, the higher peak counts.
+
+    Of two processes, memory before and after are those of the one with that peak.
+    """
+    # several may have the same peak: one exact figure is enough
+    higher = max(
+        first, later, key=lambda one: (one.peak_memory or 0, one.source != BOUND)
+    )
     known_cpu = first.cpu_time is not None or later.cpu_time is not None
     return msgspec.structs.replace(
         first,
         calls=first.calls + later.calls,
+        start=min(first.start, later.start),
         end=max(first.end, later.end),
         wall_time=first.wall_time + later.wall_time,
         cpu_time=(first.cpu_time or 0) + (later.cpu_time or 0) if known_cpu else None,
-        memory_after=later.memory_after,
+        memory_before=(first if is_one_process else higher).memory_before,
+        memory_after=(later if is_one_process else higher).memory_after,
         peak_memory=higher.peak_memory,
         source=higher.source,
         gpus=joined_gpu_memory(first.gpus, later.gpus),
-    )
-
-
-def _with_higher_peak(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
-    # several may have the same peak: one exact figure is enough
-    return max(
-        first, later, key=lambda one: (one.peak_memory or 0, one.source != BOUND)
-    )
-
-
-def _phase_of_two_processes(one: ProgramPhase, other: ProgramPhase) -> ProgramPhase:
-    # memory before and after belong to the process with the higher peak
-    higher = _with_higher_peak(one, other)
-    return msgspec.structs.replace(
-        joined_phases(one, other),
-        start=min(one.start, other.start),
-        memory_before=higher.memory_before,
-        memory_after=higher.memory_after,
     )
 
 

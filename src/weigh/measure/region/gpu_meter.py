@@ -14,6 +14,7 @@ import msgspec
 
 from weigh.errors import NoGpuError, WeighError
 from weigh.measure.gpu_account import GpuAccount
+from weigh.measure.gpu_sampler import ReadingBudget
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.gpu_libraries import read_torch, torch_number
@@ -26,9 +27,10 @@ _T = TypeVar("_T")
 # seconds that a driver that hangs stops the program, once; one without persistence mode
 # starts slowly
 _PATIENCE: Seconds = 10.0
-# readings that are made whenever a region begins or ends; from then on the program
-# spends one part of so many of its time on them, and the last one counts meanwhile
-_AT_EACH_EDGE, _PARTS = 100, 20
+# of a program's time, what readings may take; meanwhile the last one counts. One takes
+# some ms, but where other threads are busy in Python, each call of the driver waits for
+# the interpreter: 0.5 s at each edge of a phase with four such threads and four GPUs
+_SHARE = 0.05
 _EDGES = "read as regions begin and end: what was in use before, and the program's own"
 
 
@@ -71,7 +73,7 @@ class RegionGpuMeter:
         # by UUID, in CUDA's and torch's order
         self._accounts: dict[str, GpuAccount] = {}
         self._moment: tuple[GpuMemory, ...] = ()
-        self._looks = 0
+        self._budget = ReadingBudget(_SHARE)
         self._next: Seconds = 0.0  # until then the last reading counts
 
     def read(self) -> tuple[GpuMemory, ...]:
@@ -95,10 +97,8 @@ class RegionGpuMeter:
             kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
             self.close()
             self._warn(f"GPUs are not read: {kind}{error}")
-        self._looks += 1
-        if self._looks > _AT_EACH_EDGE:
-            end = self._clock()
-            self._next = end + (end - now) * _PARTS
+        end = self._clock()
+        self._next = end + self._budget.pause_after(end - now, end)
         return self._moment
 
     def in_use(self) -> tuple[tuple[GpuDevice, Bytes | None], ...]:
@@ -143,9 +143,9 @@ class RegionGpuMeter:
         torch_uuids = [torch_device.uuid for torch_device in torch_devices]
         moment = []
         for number, (uuid, account) in enumerate(self._accounts.items()):
-            # one whose memory has not changed, as under a caching allocator, keeps its
-            # last reading; a doubt about the driver's list grows with time meanwhile
-            reading = changed.get(uuid, account.last)
+            # one whose memory has not changed, as under a caching allocator, keeps what
+            # was read of it
+            reading = changed.get(uuid)
             if reading is not None:
                 listed = reading.process_memory or ()
                 account.take(now, reading, [*filter(is_descendant, listed)])

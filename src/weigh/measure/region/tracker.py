@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import wraps
-from math import isnan, nan
+from math import isnan
 from threading import RLock
 from types import ModuleType
 from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
@@ -27,6 +27,7 @@ from weigh.measure.region.batch_shapes import rows_of_batch, shape_of_rows
 from weigh.measure.region.channel import (
     BOUND,
     MARK_SLACK,
+    MOST_EVENTS,
     BatchesLine,
     EventLine,
     PhaseLine,
@@ -73,7 +74,6 @@ _Key = tuple[str, ...] | str  # of a phase the names, of a loop size and length
 # a program that makes up names, sizes or events without end stays within some MiB
 _MOST_PLACES = 1000  # phases; more of them share one
 _MOST_LOOPS = 100  # loops, by size and length; more of them share one
-_MOST_EVENTS = 10_000  # events; the first ones are kept
 _MORE = "(more phases)"
 _RESET = "kernel high-water mark, started anew at each region"
 MOST_KEPT = 20_000  # durations for the median: 160 KB; of more, every 2nd, 4th...
@@ -90,7 +90,6 @@ class OpenRegion(msgspec.Struct, eq=False):
     before: Bytes | None = None  # None: not known, as for all memory
     after: Bytes | None = None
     peak_memory: Bytes | None = None  # of this process
-    exact: bool = False  # whether the peak is; known at the end
     gpus: tuple[GpuMemory, ...] = ()
 
     def end(self) -> None:
@@ -157,10 +156,9 @@ class MeasuredRegion(OpenRegion, eq=False):
             self.wall_time, self.cpu_time = now - self.start, cpu - self.cpu_start
             tracker.leave(self)
 
-    def figures(self) -> ProgramPhase:
-        """Return the figures of a call, which may not have ended."""
-        wall, has_ended = self.wall_time or 0.0, self.wall_time is not None
-        source = _RESET if self.exact else BOUND
+    def figures(self, peak_source: str | None = None) -> ProgramPhase:
+        """Return the figures of a call; of its peak only where it has a source."""
+        wall, has_ended = self.wall_time or 0.0, peak_source is not None
         return ProgramPhase(
             self.path[-1],
             len(self.path) - 1,
@@ -173,7 +171,7 @@ class MeasuredRegion(OpenRegion, eq=False):
             memory_after=self.after,
             peak_memory=self.peak_memory if has_ended else None,
             gpus=self.gpus if has_ended else (),
-            source=source if has_ended and self.peak_memory is not None else None,
+            source=None if self.peak_memory is None else peak_source,
         )
 
 
@@ -198,25 +196,22 @@ class LoopTotal(msgspec.Struct, eq=False):
     """
 
     key: str  # size and expected count
-    batches: BatchTimes  # without the median
+    batches: BatchTimes  # without samples, means and median
+    seconds: float = 0.0
+    samples: float = 0  # nan once a batch could not be counted
     kept: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
     stride: int = 1  # of so many durations one is kept
     longest: float = 0.0  # the length from which on the memory is read
 
-    def expect(self, count: int) -> None:
-        """Add a loop of so many batches."""
-        total = (self.batches.total or 0) + count
-        self.batches = msgspec.structs.replace(self.batches, total=total)
-
     def add(self, loop: "RunningLoop", end: Seconds) -> None:
         """Add the new batches of a running loop, and its memory."""
         times, so_far = loop.times, self.batches
-        known = [one for one in (so_far.time_min, so_far.time_max) if one is not None]
-        known.extend(times)
+        bounds = (so_far.time_min, so_far.time_max, *times)
+        known = [seconds for seconds in bounds if seconds is not None]
         lengths = [one for one in (so_far.shortest, loop.shortest) if one is not None]
         count = so_far.count + len(times)
-        time = (so_far.time_mean or 0.0) * so_far.count + sum(times)
-        samples = (nan if so_far.samples is None else so_far.samples) + loop.samples
+        self.seconds += sum(times)
+        self.samples += loop.samples
         forecast = so_far.forecast
         if loop.forecast is not None:
             forecast = forecast.joined(loop.forecast) if forecast else loop.forecast
@@ -228,11 +223,8 @@ class LoopTotal(msgspec.Struct, eq=False):
         self.batches = msgspec.structs.replace(
             so_far,
             count=count,
-            samples=None if isnan(samples) else samples,
             time_min=min(known, default=None),
-            time_mean=time / count if count else None,
             time_max=max(known, default=None),
-            time_per_sample=time / samples if samples > 0 else None,
             peak_memory=most(so_far.peak_memory, loop.peak_memory),
             gpus=joined_gpu_memory(so_far.gpus, loop.gpus),
             # of a loop of which some batches ran, these were all
@@ -253,8 +245,14 @@ class LoopTotal(msgspec.Struct, eq=False):
 
     def line(self, process: str) -> BatchesLine:
         """Return the figures so far."""
-        median = median_of(self.kept) if self.kept else None
-        batches = msgspec.structs.replace(self.batches, time_median=median)
+        count, seconds, samples = self.batches.count, self.seconds, self.samples
+        batches = msgspec.structs.replace(
+            self.batches,
+            samples=None if isnan(samples) else samples,
+            time_mean=seconds / count if count else None,
+            time_median=median_of(self.kept) if self.kept else None,
+            time_per_sample=seconds / samples if samples > 0 else None,
+        )
         return BatchesLine(process, self.key, batches)
 
 
@@ -391,7 +389,7 @@ class RegionTracker:
         """Add a call of a phase, whose clocks have stopped."""
         if phase.tracker is self:
             self._look(phase, ends=True)
-            call = phase.figures()
+            call = phase.figures(_RESET if self._resets else BOUND)
             self._phases[phase.path] = joined_phases(self._phases[phase.path], call)
             self._note_change(phase.path, call.end)
 
@@ -403,9 +401,11 @@ class RegionTracker:
             key, size = "more", None
         now = clock()
         none = BatchTimes(size, 0, 0, start=now, end=now)
-        loop = RunningLoop(total=self._loops.setdefault(key, LoopTotal(key, none)))
+        loops = self._loops.setdefault(key, LoopTotal(key, none))
         if total is not None:
-            loop.total.expect(total)
+            expected = (loops.batches.total or 0) + total
+            loops.batches = msgspec.structs.replace(loops.batches, total=expected)
+        loop = RunningLoop(total=loops)
         self._begin(loop)
         return loop
 
@@ -429,8 +429,8 @@ class RegionTracker:
         """Record an event of the program."""
         event = ProgramEvent(name, clock(), value)
         self.changes += 1
-        if len(self._events) >= _MOST_EVENTS:
-            self.warn(f"only the first {_MOST_EVENTS} events are kept")
+        if len(self._events) >= MOST_EVENTS:
+            self.warn(f"only the first {MOST_EVENTS} events are kept")
             return
         self._events.append(event)
         self.file.write([EventLine(self.file.process, event)])
@@ -482,7 +482,6 @@ class RegionTracker:
         """Update an open region, and close it if it *ends*."""
         self._read_gpus()
         region.after, _ = self._edge()
-        region.exact = self._resets
         if ends:
             region.tracker = None
             self._open.discard(region)

@@ -10,7 +10,7 @@ import copy
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from statistics import fmean
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -63,12 +63,12 @@ class LongestBatchesFirst:
         self._times: dict[int, Seconds] = {}
         self._spent: Seconds = 0.0
         try:
-            is_indexed = self._choose_by_index(loader, size)
+            is_indexed = self._choose_by_index(loader)
         except Exception as error:  # noqa: BLE001 - a loader may raise anything here
             self._run_all(f"{type(error).__name__}: {error}", loader)
             return
         if not is_indexed:
-            self._choose(iter(loader), size)
+            self._choose(loader, size)
         if self.is_cut:
             self.note = f"only the first {len(self.shapes)} batches were looked at"
         elif not self.shapes and self.note is None:
@@ -117,8 +117,8 @@ class LongestBatchesFirst:
             left_out=max(0.0, whole - self._spent),
         )
 
-    def _choose_by_index(self, loader: Any, size: int | None) -> bool:
-        """Choose of a list or a DataLoader; return False if *loader* is neither."""
+    def _choose_by_index(self, loader: Any) -> bool:
+        """Choose of a DataLoader; return False if *loader* is none."""
         # a sampler that draws no indices is that of a stream
         sampler = getattr(loader, "batch_sampler", None)
         if sampler is not None and hasattr(loader.dataset, "__len__"):
@@ -129,11 +129,7 @@ class LongestBatchesFirst:
             chosen = [indices[number] for number in self._order]
             self._batches.__dict__["batch_sampler"] = chosen
             return True
-        is_sequence = hasattr(loader, "__getitem__") and hasattr(loader, "__len__")
-        if not is_sequence or hasattr(loader, "keys") or hasattr(loader, "shape"):
-            return False
-        self._choose(map(loader.__getitem__, range(len(loader))), size, loader)
-        return True
+        return False
 
     def _drawn_indices(
         self,
@@ -155,33 +151,31 @@ class LongestBatchesFirst:
             self.shapes.append(BatchShape(len(several), max(several), sum(several)))
         return batches
 
-    def _choose(
-        self, stream: Iterator[Any], size: int | None, batches: Any = None
-    ) -> None:
-        """Go over lists or text once without the program's work, and choose.
+    def _choose(self, loader: Iterable[Any], size: int | None) -> None:
+        """Go over a list or a stream once without the program's work, and choose.
 
-        *batches* has them by number; of a stream, which has no numbers, those to be run
-        are kept. Not tensors: that would take memory which the whole run does not take.
+        Of a stream, the batches to be run are kept. Not tensors: that would take memory
+        which the whole run does not take.
         """
         kept: dict[int, Any] = {}
+        is_list, stream = isinstance(loader, list | tuple), iter(loader)
         for number, batch in enumerate(self._in_time(stream)):
             shape, is_tensor = None, False
             with suppress(Exception):  # any error of a foreign batch
                 rows = rows_of_batch(batch, size)
                 shape, is_tensor = shape_of_rows(rows), hasattr(rows, "shape")
-            if number == 0 and (shape is None or (is_tensor and batches is None)):
+            if number == 0 and (shape is None or (is_tensor and not is_list)):
                 why = "its batches have no lengths"
                 why = why if shape is None else "it is a stream of tensors"
-                return self._run_all(why, _again([batch], stream))
+                return self._run_all(why, chain([batch], stream))
             self.shapes.append(shape or BatchShape(1, 0, 0))
-            if batches is None:
-                kept[number] = batch
-            if len(kept) > _KEPT:
+            kept[number] = batch
+            if len(kept) > _KEPT and not is_list:
                 # of those kept so far: the longest of them are the longest of all
                 kept = {n: kept[n] for n in _batches_to_run(self.shapes, 0, kept)}
-        count = 0 if batches is None else len(batches)
+        count = len(kept) if is_list else 0
         self._order = _batches_to_run(self.shapes, count, kept)
-        self._batches = map((batches or kept).__getitem__, self._order)
+        self._batches = map(kept.__getitem__, self._order)
         return None
 
     def _run_all(self, why: str, batches: Iterable[Any]) -> None:
@@ -196,13 +190,6 @@ class LongestBatchesFirst:
             if clock() > until:
                 self.is_cut = True
                 return
-
-
-def _again(box: list[Any], stream: Iterator[Any]) -> Iterator[Any]:
-    """Yield what was read of a stream, and then the rest of it."""
-    # a name would keep the batch alive while the program works on the next one
-    yield box.pop()
-    yield from stream
 
 
 def _batches_to_run(

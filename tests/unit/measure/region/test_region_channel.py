@@ -60,10 +60,24 @@ def test_a_report_takes_nothing_from_the_record_and_times_are_since_the_run_bega
     assert 0 <= times[0] <= times[-1] <= lasted
 
 
-def test_a_phase_entered_5_000_times_is_a_few_dozen_lines(channel: Channel) -> None:
+def test_a_phase_entered_5_000_times_is_some_hundred_lines(channel: Channel) -> None:
     channel.run("for _ in range(5_000):\n  with weigh.phase('often'): pass\n")
     assert channel.regions().phases[0].calls == 5_000
-    assert len(channel.lines("phase")) < 100
+    assert len(channel.lines("phase")) < 500
+
+
+def test_a_fork_that_leaves_by_os_exit_has_its_calls_in_the_record(
+    channel: Channel,
+) -> None:
+    channel.run(
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "  for _ in range(3):\n"
+        "    with weigh.phase('mine'): time.sleep(0.02)\n"
+        "  os._exit(0)\n"
+        "os.wait()\n"
+    )
+    assert places(channel.regions().phases) == [("mine", 0, 3)]
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])

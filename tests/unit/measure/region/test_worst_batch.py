@@ -236,9 +236,19 @@ def test_a_loader_is_asked_by_its_samples_and_keeps_its_batches() -> None:
     assert len(loader.batch_sampler) == 300
 
 
-class Broken(list[Any]):
-    def __getitem__(self, _index: Any) -> Any:
+class Unreadable(Loader):
+    """A loader whose samples cannot be read one by one."""
+
+    @property
+    def dataset(self) -> Any:
         raise OSError("disk")
+
+    @dataset.setter
+    def dataset(self, samples: Any) -> None:
+        """Take none."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (["a"], ["b"])
 
 
 @pytest.mark.parametrize(
@@ -250,7 +260,7 @@ class Broken(list[Any]):
         ({1: "a"}, "its batches have no lengths", 1),
         ([], "it has no batches", 0),
         (iter([]), "it has no batches", 0),
-        (Broken([1, 2]), "OSError: disk", 2),
+        (Unreadable(), "OSError: disk", 2),
     ],
 )
 def test_a_loop_whose_lengths_cannot_be_known_runs_whole(
