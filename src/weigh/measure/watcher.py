@@ -540,7 +540,7 @@ class RunCheckpoints:
         pause = max(now, _SECOND_CHECKPOINT)
         watcher = self._watcher
         state = watcher.cpu_time(), watcher.tree.seen, watcher.tracker.best
-        is_due = now < known.checkpoint_of_run or state != self._written
+        is_due = state != self._written
         if self._hurry is not None:
             is_due, pause, self._hurry = True, self._hurry, 2 * self._hurry
         # a run that lasts and does nothing is seldom written
