@@ -2,15 +2,12 @@
 
 import os
 import stat
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from weigh.units import KIB, Bytes, Seconds
+from weigh.units import KIB, Bytes
 
-# bytes per read; and how much of the end is read when there is no time for all
-_BLOCK = 64 * KIB
+_BLOCK = 64 * KIB  # bytes per read, and of the end of what is new
 Feed = Callable[[bytes], None]
 
 
@@ -21,10 +18,10 @@ class WatchedOutput:
     may be appended to, truncated, renamed or removed. ``size`` is the last known size.
     """
 
-    def __init__(
-        self, path: str, start: Bytes = 0, *, most: Bytes = sys.maxsize
-    ) -> None:
-        """Open *path*, which may be under /proc; read *most* bytes per look.
+    def __init__(self, path: str, start: Bytes = 0, *, most: Bytes = _BLOCK) -> None:
+        """Open *path*, which may be under /proc.
+
+        Of what is new at a look, the first *most* bytes and the end are read.
 
         Raises OSError.
         """
@@ -34,19 +31,13 @@ class WatchedOutput:
         self._at = start
         self._most = most
         self.size = start
-        self._is_torn = False  # the beginning of the next line is missing
-        self._was_cut = False
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
 
-    def look(self, feed: Feed, *, cost: Seconds) -> bool:
-        """Pass new content to *feed*; return whether anything was written.
-
-        After *cost* CPU seconds, or if too much is new, only the end is read, from the
-        start of a line.
-        """
+    def look(self, feed: Feed) -> bool:
+        """Pass new content to *feed*; return whether anything was written."""
         try:
             size = os.fstat(self._fd).st_size
         except OSError:  # a network disk lost it
@@ -55,30 +46,22 @@ class WatchedOutput:
         self.size = size
         if size < self._at:  # it was truncated: everything in it is new
             self._at = 0
-            self._was_cut = True
-        if self._was_cut and size:
-            self._step_over_hole()
-        if size - self._at > self._most:
-            # too much since the last look: only its end is worth reading
-            self._skip_to(size - min(self._most, _BLOCK))
-        for chunk in self._new(size, cost):
+        for chunk in self._new(size):
             feed(chunk)
         return has_changed
 
-    def _new(self, size: Bytes, cost: Seconds) -> Iterator[bytes]:
-        ends = time.thread_time() + cost
+    def _new(self, size: Bytes) -> Iterator[bytes]:
+        enough = self._at + self._most
         while self._at < size:
-            # out of time: go on near the end
-            if time.thread_time() > ends and size - self._at > _BLOCK:
-                self._skip_to(size - _BLOCK)
+            # a flood, or the hole that a writer leaves which goes on at its old offset
+            is_too_much = self._at >= enough and size - self._at > _BLOCK
+            if is_too_much:
+                self._at = size - _BLOCK
             chunk = self._read(min(_BLOCK, size - self._at))
             if not chunk:
                 return
-            if self._is_torn:
-                # the line that the jump fell into is no line
-                chunk = b"\n" + chunk[end_of_line(chunk) :]
-                self._is_torn = False
-            yield chunk
+            # the line that the jump fell into is no line
+            yield b"\n" + chunk[end_of_line(chunk) :] if is_too_much else chunk
 
     def _read(self, most: Bytes) -> bytes:
         try:
@@ -87,22 +70,6 @@ class WatchedOutput:
             return b""
         self._at += len(chunk)
         return chunk
-
-    def _skip_to(self, at: Bytes) -> None:
-        if at > self._at:
-            self._at = at
-            self._is_torn = True
-
-    def _step_over_hole(self) -> None:
-        """Skip the hole in a truncated file whose writer does not append."""
-        if sys.platform == "linux":
-            try:
-                # the writer goes on at its old offset: before it there is a hole of
-                # zeros
-                self._at = os.lseek(self._fd, self._at, os.SEEK_DATA)
-            except OSError:  # nothing but a hole by now
-                return
-        self._was_cut = False
 
 
 def end_of_line(chunk: bytes) -> int:

@@ -314,7 +314,7 @@ def count_arenas(maps: bytes) -> int:
 
 
 _MOST_FILES = 64  # open files of a process that are looked at
-_MOST_READERS = 7  # large processes that may read for the largest, as a data loader's
+_MOST_READERS = 7  # large processes that may read for the largest
 _LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
 _OUTPUTS = ("1", "2")
 _NOT_DATA = re.compile(r"^/(?:proc|sys|dev)/|\.(?:py|pyc|so)$| \(deleted\)$")
@@ -416,7 +416,8 @@ class ProgramWatch:
             by_size = sorted(readings, key=lambda reading: -reading.resident)
             largest, others = by_size[0], by_size[1 : _MOST_READERS + 1]
             self._look_at_files(largest, is_largest=True)
-            # the others take turns, so that a look costs the same for many
+            # the others, as the workers of a data loader, take turns: a look costs the
+            # same for many
             if others:
                 self._turn = (self._turn + 1) % len(others)
                 self._look_at_files(others[self._turn])
@@ -453,7 +454,8 @@ class ProgramWatch:
     ) -> None:
         """Note which files a process reads, and whether it reads them again."""
         pid, read = reading.pid, self._bytes_read(reading.pid)
-        # where it has neither read nor touched anything, it shows nothing new
+        # where it has neither read nor touched anything, it shows nothing new: a parent
+        # that waits with a log open must not outvote its workers
         state = reading.resident, read
         if self._states.get(pid) == state:
             return

@@ -12,15 +12,13 @@ from weigh.measure.output import Feed, WatchedOutput
 from weigh.model.record import ReportedProgress
 from weigh.progress.reader import RunProgressReader
 from weigh.store.lines import UNREADABLE
-from weigh.units import KIB, Seconds
+from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.region import channel
 else:  # each is imported when it is first used
     channel = lazy_module("weigh.measure.region.channel")
 
-# bytes per look; the event file of a long run is read over several looks
-_MOST_EVENTS = 64 * KIB
 _COUNTED = "(step|iteration|iter|epoch|batch|timestep)"
 _STEP_NAME = re.compile(f"(?:global_|train_|n_)?{_COUNTED}")
 _TOTAL_NAME = re.compile(f"(?:total|max|num)_{_COUNTED}e?s")
@@ -29,7 +27,7 @@ _TOTAL_NAME = re.compile(f"(?:total|max|num)_{_COUNTED}e?s")
 class OutputStream(Protocol):
     """What is read of a job's output: a file, or what its copier passes on."""
 
-    def look(self, feed: Feed, *, cost: Seconds) -> bool:
+    def look(self, feed: Feed) -> bool:
         """Pass new output to *feed*; return whether there was any."""
 
     def close(self) -> None:
@@ -64,8 +62,8 @@ class ProgressReader:
         self._streams.append(stream)
         self.wrote_at = self.wrote_at or 0.0
 
-    def look(self, current_time: Seconds, *, cost: Seconds) -> bool:
-        """Read new output, for *cost* CPU seconds; return whether there was any."""
+    def look(self, current_time: Seconds) -> bool:
+        """Read new output; return whether there was any."""
         has_changed = False
         for number, stream in enumerate(self._streams):
 
@@ -73,8 +71,7 @@ class ProgressReader:
                 self._last = chunk[-1:]
                 self._printed.feed(chunk, current_time, stream=number)
 
-            # the streams share the CPU time of a look
-            has_changed |= stream.look(feed, cost=cost / len(self._streams))
+            has_changed |= stream.look(feed)
         if has_changed:
             self.wrote_at = current_time
         if self._channel is not None:
@@ -119,7 +116,7 @@ class _EventChannel:
         self.reader = RunProgressReader()
         self._file: WatchedOutput | None = None
         with suppress(OSError):
-            self._file = WatchedOutput(path, most=_MOST_EVENTS)
+            self._file = WatchedOutput(path)
         self._rest = b""  # the beginning of a line that is not complete yet
         self._totals: dict[str, float] = {}  # by what they count
         self._first: str | None = None  # of several processes, the one that counts
@@ -130,7 +127,7 @@ class _EventChannel:
         if self._file is None:
             return
         chunks = [self._rest]
-        self._file.look(chunks.append, cost=1.0)
+        self._file.look(chunks.append)
         if len(chunks) == 1:
             return
         # the last piece is not a whole line yet

@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from weigh.measure.output import Feed, end_of_line
-from weigh.units import KIB, MIB, Seconds
+from weigh.units import KIB
 
 _BLOCK = 64 * KIB  # bytes per read
 _WINDOW = struct.Struct("HHHH")
 _HIGHEST = 1 << 20  # above any descriptor
-PATIENCE = 2.0  # seconds for the copier to finish after the job
+_PATIENCE = 2.0  # seconds for the copier to finish after the job
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _NEWLINE = b"\n"
 _ERASE = b"\r\x1b[K"  # to the first column, and delete to the end of the line
@@ -58,9 +58,6 @@ class OutputPassage:
         # neither weigh nor the copier may wait for the other
         os.set_blocking(self.heard, False)
         os.set_blocking(self.side, False)
-        # a larger pipe, so that less is lost while weigh is busy; not on macOS
-        with suppress(OSError, AttributeError):
-            fcntl.fcntl(self.side, fcntl.F_SETPIPE_SZ, MIB)
 
     def close(self) -> None:
         """Close all descriptors that are open here."""
@@ -79,24 +76,20 @@ class OutputPassage:
         # the number of this process in that /proc, which may be another namespace's
         return f"{mode}{os.path.realpath('/proc/self')}/fd/{self.inner}"
 
-    def look(self, feed: Feed, *, cost: Seconds) -> bool:
-        """Pass new output to *feed*; return whether there was any.
-
-        After *cost* CPU seconds the rest is left for the next call.
-        """
-        ends = time.thread_time() + cost
-        has_output = False
-        while self.heard >= 0 and time.thread_time() <= ends:
-            try:
-                chunk = os.read(self.heard, _BLOCK)
-            except BlockingIOError:
-                break
-            if chunk:
-                feed(chunk)
-                has_output = True
-            else:
-                self.close_ends("heard")
-        return has_output
+    def look(self, feed: Feed) -> bool:
+        """Pass new output to *feed*; return whether there was any."""
+        if self.heard < 0:
+            return False
+        try:
+            # all that the pipe holds: what did not fit was dropped
+            chunk = os.read(self.heard, _BLOCK)
+        except BlockingIOError:
+            return False
+        if chunk:
+            feed(chunk)
+        else:
+            self.close_ends("heard")
+        return bool(chunk)
 
     def copy(self, line: "_DrawnLine") -> bool:
         """Copy available output; return False when one end is closed."""
@@ -213,7 +206,7 @@ class PtyTee:
             return
         # otherwise the copier would never see the end
         self.launched()
-        patience = time.monotonic() + PATIENCE
+        patience = time.monotonic() + _PATIENCE
         while open_ends := [p.heard for p in self.passages if p.heard >= 0]:
             left = patience - time.monotonic()
             if left <= 0:
@@ -221,7 +214,7 @@ class PtyTee:
             select.select(open_ends, (), (), left)
             # there is still output: be patient anew
             if read():
-                patience = time.monotonic() + PATIENCE
+                patience = time.monotonic() + _PATIENCE
         # a copier that still has output to copy, or whose ends another process still
         # has open, goes on without weigh
         if not open_ends and self.pid is not None:

@@ -36,7 +36,7 @@ from weigh.runner.events import (
 )
 from weigh.runner.run_context import RunContext
 from weigh.runner.stopping import send_warning_to_attempt
-from weigh.units import KIB, Bytes, Seconds, format_duration
+from weigh.units import KIB, MIB, Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.measure import programs, progress_reader
@@ -76,9 +76,7 @@ class TaskTree(ProcTree):
         return super().children()
 
 
-_MOST_READ = 64 * KIB  # of the end of a task's output, per look
-_COST = 0.001  # CPU seconds of one look
-_READING = 0.02  # CPU seconds of one look for NaN
+_MOST_FOR_NAN = MIB  # of new output: all of it, so that the lines are counted
 _SURE = 3  # lines with a NaN
 
 
@@ -135,8 +133,8 @@ class TaskProgress:
             path = self.attempt.output.path
             with suppress(OSError):
                 if path is not None:
-                    self._listener.also(WatchedOutput(path, most=_MOST_READ))
-        self._listener.look(current_time, cost=_COST)
+                    self._listener.also(WatchedOutput(path))
+        self._listener.look(current_time)
         self.forecast = self._listener.forecast(current_time, is_through=is_through)
 
     def spent(self, watcher: TreeWatcher, process_count: int) -> Seconds:
@@ -153,7 +151,7 @@ class TaskProgress:
         path = self.attempt.output.path
         if self._output is None and path is not None:
             with suppress(OSError):
-                self._output = WatchedOutput(path)
+                self._output = WatchedOutput(path, most=_MOST_FOR_NAN)
         # it cannot be read, or is being stopped already
         if self._output is None or self.diverged is not None:
             return None
@@ -161,7 +159,7 @@ class TaskProgress:
         def feed(piece: bytes) -> None:
             self.diverged = self.diverged or self._watch.feed(piece)
 
-        self._output.look(feed, cost=_READING)
+        self._output.look(feed)
         return self.diverged
 
     def close(self) -> None:

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from weigh.measure.output import WatchedOutput, own_output_files
 
-LONG = 3600.0  # CPU seconds: all there is
-
 
 def read_all(file: WatchedOutput) -> bytes:
     chunks: list[bytes] = []
-    file.look(chunks.append, cost=LONG)
+    file.look(chunks.append)
     return b"".join(chunks)
 
 
@@ -43,7 +41,9 @@ def test_a_file_that_is_cut_is_read_from_its_new_begin(tmp_path: Path) -> None:
     assert read_all(file) == b"step 2 of 9\n"
 
 
-def test_the_hole_that_cutting_leaves_is_stepped_over(tmp_path: Path) -> None:
+def test_after_the_hole_that_cutting_leaves_lines_are_read_as_before(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "out"
     with path.open("wb", buffering=0) as writer:
         writer.write(b"x" * 1_000_000)
@@ -53,8 +53,9 @@ def test_the_hole_that_cutting_leaves_is_stepped_over(tmp_path: Path) -> None:
         read_all(file)
         writer.write(b"step 3 of 9\n")
         seen = read_all(file)
-    assert seen.endswith(b"step 3 of 9\n")
-    assert len(seen) < 10_000
+        writer.write(b"step 4 of 9\n")
+        seen = read_all(file)
+    assert seen == b"step 4 of 9\n"
 
 
 @pytest.mark.parametrize("successor", [b"another's", None], ids=["renamed", "removed"])
@@ -73,25 +74,18 @@ def test_a_file_that_is_renamed_or_removed_is_read_on_and_not_its_successor(
         assert read_all(file) == b"the job's"
 
 
-def test_of_too_much_the_end_is_read_from_a_whole_line_on(tmp_path: Path) -> None:
+def test_of_too_much_the_beginning_and_the_end_are_read_in_whole_lines(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "out"
-    path.write_bytes(b"".join(b"step %d of 99999\n" % n for n in range(99999)))
-    file = WatchedOutput(str(path), most=4096)
-    seen = read_all(file)
-    assert len(seen) <= 4096
-    lines = seen.splitlines()[1:]
-    assert lines[-1] == b"step 99998 of 99999"
-    assert all(line.startswith(b"step ") for line in lines)
-
-
-def test_without_time_left_the_end_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    path.write_bytes(b"x\n" * 4_000_000 + b"last\n")
-    file = WatchedOutput(str(path))
-    chunks: list[bytes] = []
-    file.look(chunks.append, cost=-1.0)
-    assert sum(map(len, chunks)) < 1_000_000
-    assert chunks[-1].endswith(b"last\n")
+    lines = [b"step %d of 999999" % number for number in range(999_999)]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    seen = read_all(WatchedOutput(str(path)))
+    assert len(seen) < 1_000_000
+    found = [line for line in seen.split(b"\n") if line]
+    assert (found[0], found[-1]) == (lines[0], lines[-1])
+    # of the line before the gap the end is missing
+    assert len(set(found).difference(lines)) <= 1
 
 
 def test_an_appender_is_read_from_the_end_and_a_writer_from_where_it_is(

@@ -1,7 +1,6 @@
 """The copier between a job and its terminal or pipe, and what weigh gets of it."""
 
 import errno
-import fcntl
 import os
 import signal
 import threading
@@ -45,7 +44,7 @@ class Job:
         os.close(self.writer)
         heard: list[bytes] = []
         (passage,) = self.interposed.passages
-        self.interposed.finish(lambda: passage.look(heard.append, cost=1.0))
+        self.interposed.finish(lambda: passage.look(heard.append))
         self._reader.join(10)
         os.close(self._out)
         return b"".join(self._arrived), b"".join(heard)
@@ -69,9 +68,9 @@ def test_of_a_flood_all_arrives_and_what_weigh_leaves_out_tears_no_line() -> Non
     lines = memoryview(every)
     for turn in count(1):
         lines = lines[os.write(job.writer, lines[:64_000]) :]
-        # less often than its pipe of a MiB is full
+        # less often than its pipe is full
         if turn % 40 == 0:
-            job.interposed.passages[0].look(heard.append, cost=1.0)
+            job.interposed.passages[0].look(heard.append)
         if not lines:
             break
     arrived, rest = job.finish()
@@ -113,7 +112,7 @@ def test_two_descriptors_of_one_pipe_share_a_passage() -> None:
     interposed = PtyTee((target, again))
     assert interposed.streams[target] == interposed.streams[again]
     (passage,) = interposed.passages
-    interposed.finish(lambda: passage.look(lambda _chunk: None, cost=1.0))
+    interposed.finish(lambda: passage.look(lambda _chunk: None))
     for fd in (out, target, again):
         os.close(fd)
 
@@ -123,12 +122,3 @@ def test_a_file_is_not_interposed(tmp_path: object) -> None:
     os.set_inheritable(fd, True)
     assert PtyTee((fd,)).pid is None
     os.close(fd)
-
-
-def test_a_system_that_does_not_resize_pipes_copies_as_well(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delattr(fcntl, "F_SETPIPE_SZ")  # as on macOS
-    job = Job()
-    os.write(job.writer, b"through\n")
-    assert job.finish() == (b"through\n", b"through\n")

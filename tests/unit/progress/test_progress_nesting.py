@@ -373,7 +373,7 @@ class PrintedStream:
     def __init__(self) -> None:
         self.new = b""
 
-    def look(self, feed: Feed, *, cost: float) -> bool:  # noqa: ARG002 - as a file's
+    def look(self, feed: Feed) -> bool:
         if self.new:
             feed(self.new)
         return bool(self.new)
@@ -393,7 +393,7 @@ def test_headings_on_stdout_span_the_bars_on_stderr(
         fold, epoch = divmod(time, 40)
         out.new = b"fold %d/3\n" % (fold + 1) if not epoch else b""
         err.new = tqdm(epoch, 39, "epoch").encode()
-        reader.look(time, cost=1)
+        reader.look(time)
 
     forecast = reader.forecast(until)
 

@@ -89,8 +89,6 @@ def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
 _FIRST_PASSING = 0.05  # seconds, if the output passes through a copier
 _SHORTEST, _LONGEST = 0.1, 1.0  # seconds between two reads
 _OF_ELAPSED = 0.05  # of the time so far: long runs are read less often
-_COST_SHARE = 0.01  # of a core, for reading
-_LEAST_COST = 0.002  # seconds of CPU per read
 _WIDTH = 80  # of a terminal that does not know its own
 _SPEAK_FIRST = 60.0  # seconds until the first line in a log
 _SPEAK_LATER = 3600.0  # seconds between two lines at most
@@ -179,7 +177,7 @@ class RunObserver:
             self._query.close()
         if self.tee is not None:
             reader = self._start_reader()
-            self.tee.finish(lambda: reader.look(now, cost=pty_tee.PATIENCE))
+            self.tee.finish(lambda: reader.look(now))
         if self._reader is not None:
             self._read(now)
             # a run that failed did not do all of its steps
@@ -204,9 +202,8 @@ class RunObserver:
     def _read(self, current_time: Seconds) -> bool:
         if self._reader is None:
             return False
-        cost = max(_LEAST_COST, _COST_SHARE * (current_time - self._looked_at))
         self._looked_at = current_time
-        return self._reader.look(current_time, cost=cost)
+        return self._reader.look(current_time)
 
     def _pause(self, current_time: Seconds, *, has_changed: bool) -> Seconds:
         if self.tee is not None:
