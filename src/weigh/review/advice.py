@@ -294,8 +294,8 @@ def enough_memory(subject: AdviceSubject) -> Bytes | None:
     return None if need is None else memory_to_request(need)
 
 
-def enough_cpus(subject: AdviceSubject) -> int | None:
-    """Return how many CPUs are enough for the busiest element; None if unknown."""
+def _cpus_of_busiest(subject: AdviceSubject) -> float | None:
+    """Return how many CPUs the busiest element used; None if unknown."""
     measure = subject.measures.get("cpus")
     if measure is None or measure.most is None:
         return None
@@ -307,7 +307,15 @@ def enough_cpus(subject: AdviceSubject) -> int | None:
         and (one.wall_time or 0.0) >= SHORTEST_WORK
         and all(run.row.state == "COMPLETED" for run in one.runs)
     ]
-    enough = cpus_to_request(max(whole, default=measure.most))
+    return max(whole, default=measure.most)
+
+
+def enough_cpus(subject: AdviceSubject) -> int | None:
+    """Return how many CPUs are enough for the busiest element; None if unknown."""
+    used = _cpus_of_busiest(subject)
+    if used is None:
+        return None
+    enough = cpus_to_request(used)
     waited = _usages_that_waited(subject)
     if not waited:
         return enough
@@ -531,8 +539,8 @@ def _cpu_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
         yield ReportNote(about="CPUs", words=words, weight=20)
     elif (fewer := fewer_cpus(subject)) is not None:
         words = (
-            f"request {fewer}: at most {measure.most or 0:.1f} of the {requested} were "
-            "used"
+            f"request {fewer}: at most {_cpus_of_busiest(subject) or 0:.1f} of the "
+            f"{requested} were used"
         )
         less = 1 - fewer / requested
         yield finding_note("CPUs", words, 50 * less, cpu_flag(subject, fewer))

@@ -231,7 +231,8 @@ SITUATIONS: dict[str, Situation] = {
     "a job whose plan is gone": plan_gone,
     "a job of which the scheduler does not answer": job_without_answer,
     "two tasks killed by a signal": job(
-        *[Task(state="FAILED", words="step 20", signal=9)] * 2
+        *[Task(state="FAILED", words="step 20", signal=9)] * 2,
+        scheduler="gridengine",  # whose elements have names of their own
     ),
     "a task whose progress needs more time": job(
         Task(state="TIMEOUT", wall_time=40.0, progress=STEPS),

@@ -23,7 +23,7 @@ def chained(
     return first, second
 
 
-@mainly("slurm", "local")
+@mainly("slurm", "gridengine")
 def test_a_job_waits_where_healing_gives_up_and_starts_when_a_person_resumes(
     weigh: Weigh,
 ) -> None:

@@ -101,14 +101,16 @@ def test_an_ordinary_user_submits_follows_and_resumes(
         assert ran.returncode == code, ran.stderr
         return ran.stdout
 
-    (home / "t.txt").write_text("id -un >who\n[ -e flag ] || ! touch flag\n")
+    lines = "id -un >who; echo >>ran\necho >>ran; [ -e flag ] || ! touch flag\n"
+    (home / "t.txt").write_text(lines)
     weigh("plan", "t.txt", "--memory", "100M", "--cpus", "1", "--time", "5m")
-    lines = ["--setup", f"export PYTHONPATH={path}"]
-    weigh("submit", "plan/t", "--on", name, *lines)
+    setup = ["--setup", f"export PYTHONPATH={path}"]
+    weigh("submit", "plan/t", "--on", name, *setup)
     assert "2 tasks: 1 done, 1 failed" in weigh("status", "last", "--wait", code=1)
 
     weigh("resume")
 
     assert "2 tasks: 2 done" in weigh("status", "last", "--wait")
     assert (home / "who").read_text() == f"{USER}\n"
+    assert (home / "ran").read_text() == "\n" * 3  # only what failed ran again
     assert (home / "plan/t/job.sh").owner() == USER

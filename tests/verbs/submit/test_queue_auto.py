@@ -8,8 +8,10 @@ from following import Weigh
 from written_programs import write_program
 
 
-def submit_to_any_queue(weigh: Weigh, *words: str) -> tuple[str, str]:
-    plan = weigh.plan("true", words=("--replace",))
+def submit_to_any_queue(
+    weigh: Weigh, *words: str, task: str = "true"
+) -> tuple[str, str]:
+    plan = weigh.plan(task)
     code, _, err = weigh(
         "submit", plan, "--on", weigh.scheduler, "--queue", "auto", *words
     )
@@ -25,12 +27,19 @@ def queue_of_script(weigh: Weigh, name: str) -> str:
 
 
 @pytest.mark.slurm
-def test_slurm_takes_the_partitions_that_take_the_job(real: Weigh) -> None:
-    requested, err = submit_to_any_queue(real, "--time", "1h")
+def test_slurm_takes_the_partitions_that_take_the_job_and_those_of_a_longer_one(
+    real: Weigh,
+) -> None:
+    requested, err = submit_to_any_queue(real, "--time", "1h", task="sleep 60")
 
     assert requested == "long,gpu"
-    assert "(not short: time is 1 h 00 m; allows 30 m " in err
     assert "recorded" not in err  # a running job shows one of them
+
+    real.wait_for("p", lambda one: "RUNNING" in one["tasks"])
+    real("cancel", "p")
+    real.finish("p")
+    real.resume("p", "--time", "5h")
+    assert queue_of_script(real, "resume_1/job.sh") == "long"
 
 
 @pytest.mark.slurm
@@ -57,16 +66,6 @@ def test_queues_that_would_take_too_long_are_not_asked_and_named(
 
     assert code == 2
     assert "; not asked, name one by --queue: long, gpu" in " ".join(err.split())
-
-
-@pytest.mark.slurm
-def test_the_queues_are_chosen_again_for_a_longer_job(real: Weigh) -> None:
-    job = real.submit(real.plan("exit 1"), "--queue", "auto", "--time", "1h")
-    real.finish(job)
-
-    real.resume(job, "--also", "bugs", "--time", "5h")
-
-    assert queue_of_script(real, "resume_1/job.sh") == "long"
 
 
 @pytest.mark.slurm

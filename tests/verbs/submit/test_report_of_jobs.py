@@ -1,7 +1,6 @@
 """``weigh report`` of jobs that real schedulers ran, with their accounting beside."""
 
 import time
-from pathlib import Path
 
 import msgspec
 from following import PATIENCE, Weigh
@@ -53,17 +52,3 @@ def test_a_report_has_weighs_figures_and_the_accounts_of_each_element(
     assert first.max_rss is not None
     assert 30 * MIB < first.max_rss < 150 * MIB
     assert 4 <= (first.wall_time or 0) < 60
-
-
-@mainly("gridengine")
-def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
-    job = weigh.submit(weigh.plan("true", "sh -c 'echo no luck; exit 3'"))
-    weigh.finish(job)
-    _, out, _ = weigh("report", job, "--as", "ticket")
-    name = f"{job}_1"
-    if weigh.scheduler in KINDS:
-        traits = KINDS[weigh.scheduler].traits
-        name = traits.element_name.format(job, 1 + traits.first_element)
-    assert f"job         {name} task 2" in out
-    assert out.rstrip().endswith("no luck")
-    assert Path(weigh.folder).name in out

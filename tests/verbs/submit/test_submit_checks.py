@@ -28,9 +28,10 @@ def test_a_dry_run_shows_the_script_and_why_it_would_be_refused(
     words = ("submit", real.plan("true"), "--on", "slurm", "--queue", "nosuch")
 
     code, out, err = real(*words, "--dry-run", *no_checks)
-    refused, _, why = real(*words)
+    refused, _, why = real(*words, *no_checks)
 
-    assert (code, refused) == (0, 2)
+    assert (code, refused) == (0, 125 if no_checks else 2)
+    assert ("sbatch refused the job" in why) == bool(no_checks)
     assert "#SBATCH --partition=nosuch\n" in out
     expected = " ".join(why.replace("weigh: ", "weigh: without --dry-run: ", 1).split())
     assert (expected in " ".join(err.split())) == (not no_checks), err
@@ -150,14 +151,6 @@ def test_what_is_resumed_is_checked_before_anything_is_submitted(real: Weigh) ->
     assert "the largest node of short has 31.2 GiB" in " ".join(err.split())
     assert len(real.status(job)["jobs"]) == 1
     assert not (real.folder / "plan/p/resume_1").exists()
-
-
-@pytest.mark.slurm
-def test_no_checks_leaves_it_to_slurm(real: Weigh) -> None:
-    code, _, err = attempt(real, "-p", "nosuch", "--no-checks")
-
-    assert code == 125
-    assert "sbatch refused the job" in err
 
 
 @pytest.mark.slurm

@@ -143,18 +143,6 @@ def test_of_three_who_submit_a_plan_at_once_one_does(weigh: Weigh) -> None:
     assert begun(weigh) == [1, 1]
 
 
-@mainly("local")
-def test_a_plan_submitted_again_runs_all_of_it_anew(weigh: Weigh) -> None:
-    plan = counted(weigh, 2)
-    weigh.finish(weigh.submit(plan))
-
-    job = weigh.submit(plan, "--again")
-
-    assert weigh.finish(job) == {"COMPLETED": 2}
-    assert begun(weigh) == [2, 2]
-    assert weigh.status(plan)["jobs"] == [job]
-
-
 def test_a_staged_job_that_runs_keeps_its_joblog_when_it_is_submitted_again(
     here: Weigh,
 ) -> None:
@@ -186,6 +174,7 @@ def test_a_job_keeps_the_plan_it_was_submitted_with(here: Weigh) -> None:
     again = here.submit(plan, "--again")
     assert here.finish(again) == {"FAILED": 2}
     assert here.status(job)["tasks"] == {"COMPLETED": 4}
+    assert here.status(plan)["jobs"] == [again]
 
 
 def test_commands_submitted_at_once_get_plans_of_their_own(here: Weigh) -> None:

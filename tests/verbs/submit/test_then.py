@@ -39,22 +39,6 @@ def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
 
 
 @EACH
-def test_it_does_not_run_until_what_has_failed_was_resumed(weigh: Weigh) -> None:
-    first, then = submitted(weigh, weigh.plan("echo task >>order", BUG, name="a"))
-    weigh.finish(first)
-    weigh.wait_until_blocked(then)
-    weigh.wait_until_held_back(then)
-    assert weigh.order() == ["task"]
-    assert "1 of 2 tasks failed" in " ".join(weigh("status", then)[1].split())
-    Path("fixed").touch()
-
-    weigh.resume(first)
-
-    assert weigh.finish("bash") == {"COMPLETED": 1}
-    assert weigh.order() == ["task", "task", "gathered 2"]
-
-
-@EACH
 def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:

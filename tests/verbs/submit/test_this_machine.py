@@ -228,3 +228,6 @@ def test_a_program_by_a_path_that_is_not_found_shows_why(here: Weigh) -> None:
     (failure,) = here.status(job)["failures"]
     assert "not found on" in failure["reason"]
     assert "Not a directory" in failure["reason"]
+    # it will not be found again: status and resume leave it to a person
+    assert here.status(job)["way_out"].endswith("--also bugs")
+    assert here.resume(job)["again"] == []
