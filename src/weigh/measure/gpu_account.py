@@ -262,9 +262,9 @@ class GpuAccount:
         if listed is None:
             return None
         for pid, memory in listed.items():
-            # one that ended may stay listed for a moment: it is still the job's
-            if pid in tree or pid in self._peaks:
+            if pid in tree:
                 self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
+        # one that ended may stay listed for a moment: it is still the job's
         others = {pid: listed[pid] for pid in listed if pid not in self._peaks}
         total = sum(listed.values()) - sum(others.values())
         self._job_peak = max(self._job_peak or 0, total)
@@ -284,8 +284,8 @@ class GpuAccount:
         in use for a moment: only what exceeds the most explained before is a doubt.
         """
         unlisted = max(0, used - own - others)
-        # of a job that was joined, the memory at the start may be its own
-        if self._unlisted is None or (self._joined and own and not self._explained):
+        if self._unlisted is None:
+            # of a job that was joined, the memory at the start may be its own
             self._unlisted = 0 if self._joined and not own else unlisted
         slack = max(UNTOUCHED, int(_UNLISTED_SHARE * (own + others)))
         # explained: within what contexts and the driver hold for themselves
@@ -413,9 +413,7 @@ def preallocated(
     reached = next(at for at, (_, size) in enumerate(held) if size >= _KEPT * peak)
     time, size = held[reached]
     earlier = [size for at, size in held[:reached] if at < time - _AT_ONCE]
-    # of a sparse series, the sample before the step is older than that
-    lately = sorted(size for _, size in held[len(earlier) : reached])
-    before = (earlier[-1:] or lately[:1] or [size])[0]
+    before = (earlier or [held[0][1]])[-1]
     # memory that was held before shows that the GPU was filled in steps
     is_at_once = before <= _BEFORE * total and size - before >= _LEAST * total
     return size - before if is_at_once else None

@@ -233,7 +233,6 @@ class GpuSampler:
                 account.take_bus(traffic)
             took = time.monotonic() - began
             bus_at = began + max(_BUS_INTERVAL / len(self._accounts), took / _BUS_SHARE)
-            rest -= min(rest, took)
 
     def _look(self, probe: GpuProbe, *, activity: bool) -> None:
         with self._driver_call():

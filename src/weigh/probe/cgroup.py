@@ -35,24 +35,27 @@ class CgroupReading(msgspec.Struct, frozen=True):
         return self.oom_kills - before.oom_kills
 
 
+def parse_groups(cgroup_text: str) -> dict[str, str]:
+    """Read /proc/self/cgroup: the path of our group by controller of version 1.
+
+    The line of version 2 names no controller: its path is that of "".
+    """
+    groups: dict[str, str] = {}
+    for line in cgroup_text.splitlines():
+        controllers, colon, path = line.partition(":")[2].partition(":")
+        if colon:
+            groups.update(dict.fromkeys(controllers.split(","), path.rstrip("/")))
+    return groups
+
+
 def memory_folder(
     cgroup_text: str, root: str = "/sys/fs/cgroup", controller: str = "memory"
 ) -> tuple[str, int]:
-    """Find a controller's folder and version from the text of /proc/self/cgroup.
-
-    Raises:
-        ValueError: a line has another form.
-    """
-    unified = ""
-    for line in cgroup_text.splitlines():
-        # version 1 has hierarchies of their own, and memory is one
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            return f"{root}/{controller}{path.rstrip('/')}", 1
-        # the line of version 2 names no controller
-        if not controllers:
-            unified = path.rstrip("/")
-    return f"{root}{unified}", 2
+    """Find a controller's folder and version from the text of /proc/self/cgroup."""
+    groups = parse_groups(cgroup_text)
+    if controller in groups:
+        return f"{root}/{controller}{groups[controller]}", 1
+    return f"{root}{groups.get('', '')}", 2
 
 
 def group_folders(
@@ -63,10 +66,7 @@ def group_folders(
     What limits a group holds in those below it too. None where they are not readable.
     """
     text = _read_cgroup_file(f"{proc_folder}/self/cgroup")
-    try:
-        folder, version = memory_folder(text, root, controller)
-    except ValueError:
-        return [], 2
+    folder, version = memory_folder(text, root, controller)
     top = f"{root}/{controller}" if version == 1 else root
     folders = []
     while len(folder) >= len(top):
@@ -79,10 +79,7 @@ def read_cgroup(
     proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
 ) -> CgroupReading:
     """Read this process's memory group; unknown fields are None."""
-    try:
-        folder, version = _counted_group(proc_folder, root)
-    except ValueError:
-        return CgroupReading()
+    folder, version = _counted_group(proc_folder, root)
     peak = _read_cgroup_file(f"{folder}/{_PEAK[version]}")
     events = _read_cgroup_file(f"{folder}/{_EVENTS[version]}")
     return CgroupReading(_cgroup_number(peak), _oom_kills(events))
@@ -93,19 +90,12 @@ def _counted_group(
 ) -> tuple[str, int]:
     """Return the folder of the group that counts this process's memory, its version.
 
-    Raises:
-        ValueError: the group is not known.
+    The folder is one without files where the group is not known.
     """
-    text = _read_cgroup_file(f"{proc_folder}/self/cgroup")
-    if not text:
-        raise ValueError("no control group")
-    folder, version = memory_folder(text, root)
+    folders, version = group_folders("memory", proc_folder, root)
     # a group without the controller of its own is counted in the one above
-    while version != 1 and len(folder) > len(root):
-        if os.path.exists(f"{folder}/memory.events"):
-            break
-        folder = folder.rpartition("/")[0]
-    return folder, version
+    counted = (one for one in folders if os.path.exists(f"{one}/{_EVENTS[version]}"))
+    return next(counted, os.devnull), version
 
 
 def read_oom_kills_of_group(folder: str) -> int | None:
@@ -121,7 +111,7 @@ class OomKillCount:
 
     def __init__(self) -> None:
         self._fd = -1  # unknown
-        with suppress(ValueError, OSError):
+        with suppress(OSError):
             folder, version = _counted_group()
             self._fd = os.open(f"{folder}/{_EVENTS[version]}", _READ_ONLY)
 
@@ -182,6 +172,10 @@ _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _EVENTS = {1: "memory.oom_control", 2: "memory.events"}
 _USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _KERNEL_MEMORY = "memory.kmem.usage_in_bytes"
+_IN_STAT = {
+    1: (b"total_rss", b"total_shmem", b"total_cache"),
+    2: (b"anon", b"shmem", b"file"),
+}
 _OF_KERNEL = (b"kernel_stack", b"pagetables", b"percpu", b"slab_unreclaimable")
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
@@ -221,34 +215,24 @@ def parse_memory_stat(
     words = stat.split()
     figures = dict(zip(words[::2], map(int, words[1::2]), strict=False))
     try:
-        if version == 1:
-            shared = figures[b"total_shmem"]
-            return GroupMemory(
-                anonymous=figures[b"total_rss"],
-                shared=shared,
-                kernel=kernel or 0,
-                cache=max(0, figures[b"total_cache"] - shared),
-                reclaimable=0,
-                usage=usage,
-                peak=peak,
-            )
-        shared = figures[b"shmem"]
-        reclaimable = figures.get(b"slab_reclaimable", 0)
-        if b"kernel" in figures:
-            own = figures[b"kernel"] - reclaimable
-        else:
-            own = sum(figures.get(name, 0) for name in _OF_KERNEL)
-        return GroupMemory(
-            anonymous=figures[b"anon"],
-            shared=shared,
-            kernel=max(0, own) + figures.get(b"sock", 0),
-            cache=max(0, figures[b"file"] - shared),
-            reclaimable=reclaimable,
-            usage=usage,
-            peak=peak,
-        )
+        anonymous, shared, cached = (figures[name] for name in _IN_STAT[version])
     except KeyError as error:
         raise ValueError(f"memory.stat has no {error}") from error
+    # of version 1 the kernel's is not in this file
+    reclaimable = figures.get(b"slab_reclaimable", 0) if version > 1 else 0
+    if kernel is None and b"kernel" in figures:
+        kernel = max(0, figures[b"kernel"] - reclaimable)
+    elif kernel is None:
+        kernel = sum(figures.get(name, 0) for name in _OF_KERNEL)
+    return GroupMemory(
+        anonymous=anonymous,
+        shared=shared,
+        kernel=kernel + figures.get(b"sock", 0),
+        cache=max(0, cached - shared),
+        reclaimable=reclaimable,
+        usage=usage,
+        peak=peak,
+    )
 
 
 class GroupGauge:

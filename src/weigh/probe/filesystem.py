@@ -26,7 +26,8 @@ def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
     May hang if a file server does: call it with a time-out.
     """
     there = _existing(path)
-    kind = file_system_of(os.path.realpath(there), own_mounts(proc_folder))
+    mount = mounted_system_of(os.path.realpath(there), own_mounts(proc_folder))
+    kind = None if mount is None else mount.kind
     # None: the mount was not found
     shared = None if kind is None else kind in _SHARED
     disk = DiskSpace(path=path, kind=kind, is_shared=shared)
@@ -44,16 +45,10 @@ def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
     )
 
 
-def file_system_of(path: str, mounts: Iterable[MountedSystem]) -> str | None:
-    """Find the type of *path*; of mounts on one point the last is on top."""
-    mount = mounted_system_of(path, mounts)
-    return None if mount is None else mount.kind
-
-
 def mounted_system_of(
     path: str, mounts: Iterable[MountedSystem]
 ) -> MountedSystem | None:
-    """Find the mount that *path* is on."""
+    """Find the mount that *path* is on; of several on one point the last is on top."""
     found = None
     for mount in mounts:
         # a folder on the way to it, not just a name that begins alike

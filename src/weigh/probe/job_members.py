@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
+from weigh.probe.cgroup import parse_groups
 from weigh.probe.proc import ProcTree, _KnownProcess
 from weigh.units import Seconds
 
@@ -38,13 +39,7 @@ def find_job_group(
     The job's folder is called *prefix* and a number. Both versions of the interface are
     read; None if no group of that name is mounted.
     """
-    paths: dict[str, str] = {}
-    for line in cgroup_text.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, colon, path = rest.partition(":")
-        if colon:
-            for name in controllers.split(","):
-                paths[name] = path
+    paths = parse_groups(cgroup_text)
     # the last is version 2, whose line names no controller
     for name in (*_HIERARCHIES, ""):
         parts = paths.get(name, "").split("/")

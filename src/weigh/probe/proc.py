@@ -293,17 +293,17 @@ class ProcTree:
 
     def folder(self, pid: int) -> str:
         """Return the folder with a process's maps and descriptors."""
+        return f"{self._root}/{self._place(pid)}"
+
+    def _place(self, pid: int) -> str:
+        """Return where below /proc a process is read: through a thread that lives."""
         known = self._known.get(pid)
-        if known is None or known.thread is None:
-            return f"{self._root}/{pid}"
-        return f"{self._root}/{pid}/task/{known.thread}"
+        thread = None if known is None else known.thread
+        return f"{pid}" if thread is None else f"{pid}/task/{thread}"
 
     def reading(self, pid: int) -> ProcessReading | None:
         """Read one process, in the tree or not."""
-        known = self._known.get(pid)
-        thread = None if known is None else known.thread
-        folder = f"{pid}" if thread is None else f"{pid}/task/{thread}"
-        text = self._read(f"{folder}/status", _STATUS_BYTES)
+        text = self._read(f"{self._place(pid)}/status", _STATUS_BYTES)
         return None if text is None else parse_status(pid, text)
 
     def is_stopped(self, pid: int) -> bool:
@@ -331,9 +331,7 @@ class ProcTree:
         self, known_process: _KnownProcess, times: ProcessTimes | None
     ) -> ProcessTimes | None:
         """Complete a process whose first thread has ended from another's stat."""
-        text = self._read(
-            f"{known_process.pid}/task/{known_process.thread}/stat", STAT_BYTES
-        )
+        text = self._read(f"{self._place(known_process.pid)}/stat", STAT_BYTES)
         other = None if text is None else parse_stat(text)
         if times is None or other is None:
             return times
@@ -364,8 +362,7 @@ class ProcTree:
     def _status(self, known_process: _KnownProcess) -> bytes:
         if known_process.status_fd is not None:
             return os.pread(known_process.status_fd, _STATUS_BYTES, 0)
-        thread = "" if known_process.thread is None else f"/task/{known_process.thread}"
-        text = self._read(f"{known_process.pid}{thread}/status", _STATUS_BYTES)
+        text = self._read(f"{self._place(known_process.pid)}/status", _STATUS_BYTES)
         if text is None:
             raise ProcessLookupError(known_process.pid)
         return text
@@ -438,10 +435,9 @@ class ProcTree:
                 text = self._read(f"{pid}/task/{pid}/children", _CHILDREN_BYTES) or b""
             found = parse_children(text)
             if known_process.is_threaded:
-                for tid in os.listdir(f"{self._root}/{pid}/task"):
-                    if tid != str(pid):
-                        text = self._read(f"{pid}/task/{tid}/children", 4096) or b""
-                        found.extend(parse_children(text))
+                for tid in self._threads(pid):
+                    text = self._read(f"{pid}/task/{tid}/children", 4096) or b""
+                    found.extend(parse_children(text))
         except OSError:
             return []
         return found

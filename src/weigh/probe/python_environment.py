@@ -31,11 +31,7 @@ def environment_of(python: str | None) -> PythonEnvironment:
     if python is None:
         return PythonEnvironment(kind="none")
     # python lies in the folder bin of its environment
-    return environment_at(os.path.dirname(os.path.dirname(os.path.abspath(python))))
-
-
-def environment_at(prefix: str) -> PythonEnvironment:
-    """Describe the environment in the folder *prefix*."""
+    prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
     # venv and virtualenv write this file
     if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
         kind = "venv"

@@ -186,12 +186,13 @@ def test_a_gpu_that_was_busy_may_have_been_the_jobs(
 
 
 @pytest.mark.parametrize("hidden", [None, NOBODY])
-def test_of_a_job_at_work_before_a_hidden_rise_reports_nothing(
-    hidden: dict[int, int] | None,
+@pytest.mark.parametrize("later", [5 * GIB, 6 * GIB])
+def test_of_a_job_at_work_before_hidden_memory_reports_nothing(
+    hidden: dict[int, int] | None, later: int
 ) -> None:
-    usage = usage_of(reading(5 * GIB, hidden), reading(6 * GIB, hidden), joined=True)
+    usage = usage_of(reading(5 * GIB, hidden), reading(later, hidden), joined=True)
     assert (usage.peak_memory, usage.memory_before, usage.source) == (None,) * 3
-    assert usage.device_peak_memory == 6 * GIB
+    assert usage.device_peak_memory == later
 
 
 def test_of_a_job_at_work_before_what_the_driver_names_is_believed() -> None:
@@ -278,7 +279,8 @@ def test_this_very_process_exists_and_an_impossible_one_does_not() -> None:
         ((0, 30, 30), 30),  # TensorFlow
         ((0, 0, 0, 8, 25), 25),  # in two steps, half a second apart at most
         ((0, 1, 1, 1, 6, 12, 18, 24), None),  # a batch that grows
-        ((0, 8, 8, 8, 8, 8, 8, 30), None),  # a model, then the cache of a server
+        ((0, 4, 4, 4, 4, 4, 4, 30), None),  # a model, then the cache of a server
+        ((5, 30, 30), None),  # in use at the first look
         ((0, 12, 12), None),  # too little to be a framework's share
     ],
 )

@@ -235,16 +235,6 @@ def test_a_peak_is_kept_once_and_a_large_file_grows_slowly(
     assert (file.is_due(later + 3.9), file.is_due(later + 4.2)) == (False, True)
 
 
-@given(st.binary(max_size=400))
-def test_no_content_of_the_file_makes_reading_fail(content: bytes) -> None:
-    import tempfile  # noqa: PLC0415
-
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(content)
-        file.flush()
-        read_channel(file.name, started=0.0)
-
-
 def test_a_program_that_closes_every_descriptor_gets_none_of_our_lines(
     channel: Channel, tmp_path: Path
 ) -> None:
