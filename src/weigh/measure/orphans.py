@@ -59,8 +59,6 @@ class CommandOrphans:
         if left is None:  # a kernel that does not list children, or /proc is hidden
             self._tree.read()
             left = self._tree.pids()
-            if not left:
-                return self._are_left_unseen()
         if left and self._stopping:
             self._stop()
         elif left and self._notify is not None:
@@ -75,17 +73,6 @@ class CommandOrphans:
         elif now >= self._announce_at:
             notify(_waiting_for(left))
             self._notify, self.wake_at = None, float("inf")
-
-    def _are_left_unseen(self) -> bool:
-        """Return whether wait(2) still has children, where /proc is hidden."""
-        # nothing unseen can be stopped, and wait(2) finds weigh's own children too
-        if self._stopping or self._tree.excluded:
-            return False
-        try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return False
-        return True
 
     def _stop(self) -> None:
         if not self._was_terminated:

@@ -32,7 +32,6 @@ from weigh.units import Bytes, Seconds
 
 # of a core: a walk looks at every process of the machine, known ones are cheap to read
 _WALK_SHARE = 0.005
-_FIRST_WALK = 0.03  # seconds; before that a program has hardly started others
 _WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have children too
 _LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
 _GRACE = 5.0  # seconds between TERM and KILL for orphans
@@ -40,7 +39,6 @@ _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
 _ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
-_SUM = "psutil: sum of resident sets; shared pages counted more than once"
 
 # psutil has no types of its own, and its processes differ by system
 PsutilProcess = Any  # equal to another one where the process id and the start are
@@ -72,7 +70,7 @@ class PsutilTree(ProcTree):
         self.seen = self.zombies = self.unread = 0
         self.walked: Seconds = 0.0
         self._began = time.perf_counter()
-        self._walk_at = self._began + _FIRST_WALK
+        self._walk_at = self._began
         self._psutil = psutil
         self._errors = (OSError,) if psutil is None else (psutil.Error, OSError)
         self._known = {}  # of /proc: no descriptor is open, no clock is there
@@ -209,7 +207,7 @@ class ResidentSum:
     """Turns psutil's readings into what the tree holds: pages count in each process."""
 
     has_found_files = False
-    source = _SUM
+    source = "psutil: sum of resident sets; shared pages counted more than once"
 
     def __init__(self, tree: PsutilTree) -> None:
         self._tree = tree

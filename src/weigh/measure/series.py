@@ -122,19 +122,12 @@ def _rate(
     return used / (now[0] - before[0]) if used >= 0 else None
 
 
-def is_sampled_memory_growing(samples: Sequence[TreeSample]) -> bool | None:
+def is_series_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
     """Return whether the run ended while its memory was still rising.
 
     None for a run that is too short. Only the record's series is used, so that a later
     reader of the record gets the same answer.
     """
-    kept = thin_samples(samples, MOST_COLUMNS)
-    times = [sample.time for sample in kept]
-    return is_series_growing(times, [sample.memory for sample in kept])
-
-
-def is_series_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
-    """Return whether memory was still rising at the end; None if that is too early."""
     if len(times) < _WORTH_ASKING:
         return None
     return growth.is_memory_growing(times, memory)

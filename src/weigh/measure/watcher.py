@@ -20,7 +20,7 @@ from weigh.measure.peak import PeakTracker
 from weigh.measure.series import (
     MOST_COLUMNS,
     TIMES_INTERVAL,
-    is_sampled_memory_growing,
+    is_series_growing,
     peak_in_samples,
     thin_samples,
     thin_series,
@@ -436,8 +436,10 @@ class TreeWatcher:
         peak = self.tracker.peak(self._method(usage.processes or 0))
         samples = peak_in_samples(self.samples, peak)
         waits, seen, calls = self._waits, self._programs, usage.file_calls
+        series, growing = self._series(samples), None
         # nobody joins the growth of a node's part: it is that of its curve
-        growing = None if self._run.is_brief else is_sampled_memory_growing(samples)
+        if not self._run.is_brief:
+            growing = is_series_growing(series.t, series.memory)
         if waits is not None:
             cpu_wait = waits.figures(usage.cpu_time, usage.wall_time)
             usage = replace(usage, cpu_wait=cpu_wait)
@@ -461,7 +463,7 @@ class TreeWatcher:
         return replace(
             known,
             usage=usage,
-            series=self._series(samples),
+            series=series,
             monitor=self._cost(known.monitor.warnings),
             ranks=() if self._ranks is None else self._ranks.ranks(gpus),
         )

@@ -9,6 +9,7 @@ import pytest
 from weigh.measure.checkpoint_signal import send_checkpoint_signal
 
 HANDLES_USR1 = f"SigCgt:\t{1 << (signal.SIGUSR1 - 1):016x}\n"
+WAITS_FOR_USR1 = HANDLES_USR1.replace("SigCgt", "SigBlk")  # as sigwait needs it
 NOTHING = "SigCgt:\t0000000000000000\n"
 Threads = list[tuple[int, ...] | None]
 
@@ -49,6 +50,14 @@ FAMILIES: dict[str, tuple[dict[int, tuple[str, Threads]], list[int]]] = {
             50: (HANDLES_USR1, []),
         },
         [40, 50],
+    ),
+    "a program that blocks it to wait for it": (
+        {
+            10: (NOTHING, [(20,)]),
+            20: (WAITS_FOR_USR1, [(30,)]),
+            30: (WAITS_FOR_USR1, []),
+        },
+        [20],
     ),
     "nobody where the process has ended": ({}, []),
 }

@@ -71,11 +71,6 @@ WAITS: dict[str, tuple[list[tuple[float, float]], tuple[float, float], Figures]]
         (2.0, 4.0),
         {"time": 6.0, "wanted": 2.0, "threads": 2, "alone": 4 / 4},
     ),
-    "a run that sleeps lost no more than it waited": (
-        [(0.1, 0.3)],
-        (0.1, 5.0),
-        {"alone": 4.7},
-    ),
     "what was not seen is assumed to have waited as the rest": (
         [(3, 6)],
         (4.0, 12.0),
@@ -114,19 +109,6 @@ def test_nothing_is_reported_below_half_of_the_cpu_time(
     machine.thread(7, 7, 3, 6)
     machine.look(reading(7, 1))
     assert machine.waits.figures(cpu_time, 12.0) is None
-
-
-def test_a_serial_part_is_not_taken_for_a_parallel_one(machine: Machine) -> None:
-    """5 s alone on a CPU that it shares with four, then 8 s of four such threads."""
-    machine.now = 4.0
-    machine.thread(7, 7, 1, 4)
-    machine.look(reading(7, 1))
-    machine.now = 12.0
-    for tid in (8, 9, 10, 11):
-        machine.thread(7, tid, 1, 8)
-    machine.look(threaded(7, 5))
-    found = machine.figures(5.0, 13.0)
-    assert found.alone == pytest.approx(1 + 8 * 4 / 36, rel=0.2)
 
 
 def test_threads_that_wait_for_a_lock_want_no_cpu_while_they_sleep(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.measure.series import (
-    is_sampled_memory_growing,
+    is_series_growing,
     peak_in_samples,
     thin_samples,
     thin_series,
@@ -109,10 +109,6 @@ def test_cpus_busy_of_two_readings_in_a_row_is_not_their_difference() -> None:
     assert thin_series(samples).cpu == (None, 1.0, 1.0)
 
 
-def test_no_samples_make_an_empty_series() -> None:
-    assert thin_series([]).t == ()
-
-
 def run_of(
     shape: Callable[[float], float], samples: int = 200, seconds: float = 60.0
 ) -> list[TreeSample]:
@@ -120,6 +116,11 @@ def run_of(
         at(seconds * i / (samples - 1), round(GIB * shape(i / (samples - 1))))
         for i in range(samples)
     ]
+
+
+def is_growing(samples: list[TreeSample]) -> bool | None:
+    series = thin_series(samples)
+    return is_series_growing(series.t, series.memory)
 
 
 def saw_tooth(teeth: int, rise: float) -> Callable[[float], float]:
@@ -152,29 +153,23 @@ FLAT: dict[str, Callable[[float], float]] = {
 @pytest.mark.parametrize("samples", [20, 57, 1000])
 def test_memory_is_growing_if_it_rises_to_the_end(shape: str, samples: int) -> None:
     run = run_of({**GROWING, **FLAT}[shape], samples)
-    assert is_sampled_memory_growing(run) is (shape in GROWING)
+    assert is_growing(run) is (shape in GROWING)
 
 
 @given(st.floats(0.02, 0.98), st.integers(20, 300))
 def test_one_step_up_is_not_growth_whenever_it_comes(step: float, samples: int) -> None:
-    assert (
-        is_sampled_memory_growing(run_of(lambda x: 0.3 if x < step else 1, samples))
-        is False
-    )
+    assert is_growing(run_of(lambda x: 0.3 if x < step else 1, samples)) is False
 
 
 @given(st.integers(2, 40), st.floats(0, 1))
 def test_batches_of_equal_size_are_not_growth(teeth: int, phase: float) -> None:
     shape = saw_tooth(teeth, rise=0)
-    assert (
-        is_sampled_memory_growing(run_of(lambda x: shape(x + phase / teeth), 1000))
-        is False
-    )
+    assert is_growing(run_of(lambda x: shape(x + phase / teeth), 1000)) is False
 
 
 def test_the_beginning_may_be_sampled_more_often_than_the_end() -> None:
     times = [60 * (i / 99) ** 3 for i in range(100)]
-    assert is_sampled_memory_growing([at(t, round(t * GIB)) for t in times]) is True
+    assert is_growing([at(t, round(t * GIB)) for t in times]) is True
 
 
 @pytest.mark.parametrize(
@@ -182,4 +177,4 @@ def test_the_beginning_may_be_sampled_more_often_than_the_end() -> None:
 )
 def test_a_run_too_short_to_measure_is_reported(samples: int, seconds: float) -> None:
     run = [at(seconds * i / samples, i * GIB) for i in range(samples)]
-    assert is_sampled_memory_growing(run) is None
+    assert is_growing(run) is None

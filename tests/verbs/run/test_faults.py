@@ -98,26 +98,6 @@ def test_a_job_is_run_in_spite_of(
         assert weigh.record()["cwd"] is None
 
 
-def test_without_proc_weigh_still_waits_for_orphans(
-    weigh: Weigh, in_namespace: InNamespace
-) -> None:
-    prefix = in_namespace(NO_PROC)
-    done = weigh.folder / "done"
-    script = f"(sleep 0.2; touch {done}) &"
-    assert weigh.run("-q", "--", "sh", "-c", script, prefix=prefix).returncode == 0
-    assert done.exists()
-
-
-def test_without_proc_orphans_that_cannot_be_seen_are_left_alone(
-    weigh: Weigh, in_namespace: InNamespace
-) -> None:
-    prefix = (*in_namespace(NO_PROC), "setsid", "--wait")
-    options = ("-q", "--no-wait-orphans")
-    script = "sleep 0.5 & sleep 0.1; exit 7"
-    done = weigh.run(*options, "--", "sh", "-c", script, prefix=prefix)
-    assert done.returncode == 7
-
-
 @pytest.mark.as_root
 @pytest.mark.parametrize("option", ["hidepid=2", "hidepid=1", "subset=pid"])
 def test_a_proc_that_hides_others_does_no_harm(

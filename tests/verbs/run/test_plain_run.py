@@ -118,10 +118,6 @@ def test_exit_codes_are_the_same_without_click(
     assert "click" in by_click[2]
 
 
-def test_a_plain_run_starts_without_click(tmp_path: Path) -> None:
-    assert "click" not in run_it(tmp_path, "-q", "--", "true")[2]
-
-
 def test_settings_count_as_ever(tmp_path: Path) -> None:
     (tmp_path / "weigh.toml").write_text("quiet = true\n")
     assert run_it(tmp_path, "--", "true")[1] == ""
