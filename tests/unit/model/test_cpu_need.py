@@ -58,11 +58,6 @@ def test_without_a_wait_that_matters_the_busy_cpus_count(wait: CpuWait | None) -
     assert list(need_notes(usage(wait))) == []
 
 
-def test_one_thread_never_gets_two_cpus() -> None:
-    noisy = CpuWait(time=9.0, wanted=1.3, alone=2.0, threads=1, cpus=2, others=1.5)
-    assert cpus_for(usage(noisy)) == 1
-
-
 def test_a_run_that_mostly_sleeps_gets_no_advice_on_cpus() -> None:
     idle = msgspec.structs.replace(FULL, wanted=0.5, alone=5.0)
     assert list(need_notes(usage(idle))) == []

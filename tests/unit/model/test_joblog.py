@@ -4,26 +4,11 @@ from hypothesis import strategies as st
 
 from weigh.errors import FormatError
 from weigh.joblog import (
-    JoblogEntry,
     parse_line,
     read_task_ends,
 )
 
 LINE = "1\t:\t1763700000.123\t     1.250\t0\t12\t0\t0\techo hello"
-
-
-def test_a_line_is_read_into_its_nine_columns() -> None:
-    assert parse_line(LINE) == JoblogEntry(
-        seq=1,
-        host=":",
-        started=1763700000.123,
-        wall_time=1.25,
-        sent=0,
-        received=12,
-        exit_code=0,
-        signal=0,
-        command="echo hello",
-    )
 
 
 @pytest.mark.parametrize(

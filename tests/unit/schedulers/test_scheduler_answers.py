@@ -10,7 +10,7 @@ from captured_text import captured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import FormatError
 from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.model.record import SiteComplexes
 from weigh.schedulers import facts_from_environment, htcondor
@@ -293,11 +293,6 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
 
     assert (a.cpus, a.cpus_used, a.state) == (2, 1, "MIXED")
     assert (b.cpus_used, b.state) == (0, "DRAINING")
-
-
-def test_the_pool_is_shown_by_its_own_commands() -> None:
-    with pytest.raises(UsageError, match="condor_status shows its slots"):
-        htcondor.KIND.site.read_cluster(lambda _: [], {})
 
 
 def test_a_job_reads_its_own_description(tmp_path: Path) -> None:

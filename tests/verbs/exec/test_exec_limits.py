@@ -147,10 +147,7 @@ def test_a_line_that_no_command_can_be_is_refused_without_being_read(
         # six files for a task, twenty for weigh, forty for the library of a driver
         (resource.RLIM_INFINITY, "", 20, 140),
         (resource.RLIM_INFINITY, "0", 20, 180),
-        (500, "", 20, 140),
-        (140, "", 20, 140),
         (139, "", 19, 139),
-        (53, "", 5, 53),
         (93, "0", 5, 93),
         (20, "", 1, 20),
     ],

@@ -84,27 +84,19 @@ def test_a_plan_that_cannot_be_read_is_no_plan(tmp_path: Path, text: str) -> Non
     assert PlannedTasks(str(tmp_path / "tasks_0.txt"), 2).need_of(1) == NO_RESERVATION
 
 
-def _exec_planned(batch: Batch, held: list[int], plans: list[int], memory: str) -> str:
-    lines = [f"{sys.executable} {HOLD} {size} {n}" for n, size in enumerate(held)]
+def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
+    batch: Batch,
+) -> None:
+    sizes = (25, 12, 12)
+    lines = [f"{sys.executable} {HOLD} {size} {n}" for n, size in enumerate(sizes)]
+    plans = (100, 140, 140)
     _plan(batch.folder, [TaskNeed(memory=plan * MIB) for plan in plans], lines)
     (batch.folder / "tasks_0.txt").rename(batch.tasks)
     text = (batch.folder / "plan.json").read_text().replace("tasks_0.txt", "tasks.txt")
     (batch.folder / "plan.json").write_text(text)
-    finished = batch.run("-j", str(len(held)), "--memory", memory)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stderr
-
-
-def test_an_element_whose_plans_fit_ends_with_no_task_stopped(batch: Batch) -> None:
-    """Two that hold 180 of 200 MiB each, with 400 MiB in all."""
-    assert "is stopped" not in _exec_planned(batch, [18, 18], [200, 200], "400MiB")
-    assert [one["state"] for one in batch.records()] == ["COMPLETED"] * 2
-
-
-def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
-    batch: Batch,
-) -> None:
-    said = _exec_planned(batch, [25, 12, 12], [100, 140, 140], "400MiB")
+    finished = batch.run("-j", "3", "--memory", "400MiB")
+    said = finished.stderr
+    assert finished.returncode == 0, said
     assert "task 1 is stopped" in said
     assert "over plan" in said
     assert "task 2 is stopped" not in said

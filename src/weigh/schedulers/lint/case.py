@@ -1,7 +1,8 @@
 """The parsed script that lint rules check, and functions that create findings."""
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -18,6 +19,7 @@ _LONGEST_PATH = 4096  # PATH_MAX of Linux
 _HOME = ("~", "$HOME", "${HOME}")
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset", "env"})
 _TAKES_NAMES = frozenset({"export", "printenv", "unset", "declare", "read", "-v"})
+_ASSIGNED = re.compile(r"\w+=")
 _USER = ("$USER", "${USER}", "$LOGNAME", "${LOGNAME}")
 
 
@@ -330,6 +332,34 @@ def destination(
     if target in _SUBMITTED_FROM:
         return lint_case.facts.cwd
     return lint_case.absolute(target, place)
+
+
+# what may stand before a program, with options of its own
+_STARTERS = frozenset(
+    {"srun", "mpirun", "mpiexec", "exec", "time", "nohup", "env", "command", "nice"}
+    | {"stdbuf", "numactl", "taskset", "timeout"}
+)
+_WITHOUT_VALUE = frozenset(
+    {"--exclusive", "--exact", "--overlap", "--pty", "--label", "-l", "--unbuffered"}
+    | {"-u", "-O", "-v", "-Q", "-p", "--oversubscribe", "--bind-to-core"}
+)
+
+
+def program_place(words: Sequence[str]) -> int | None:
+    """Return the place of the program that a command runs; None if it runs none."""
+    is_value = False
+    for place, word in enumerate(words):
+        name = word.rpartition("/")[2]
+        if word[:1] == "-":
+            is_value = "=" not in word and word not in _WITHOUT_VALUE
+        elif name in _STARTERS:
+            is_value = name == "timeout"
+        # an option that is not known here may have had no value
+        elif (is_value and word[:2] != "./") or _ASSIGNED.match(word):
+            is_value = False
+        else:
+            return place
+    return None
 
 
 def is_shared(lint_case: LintCase, written: str, path: str) -> bool:

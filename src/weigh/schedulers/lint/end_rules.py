@@ -14,6 +14,7 @@ from weigh.schedulers.lint.case import (
     commands_with_directories,
     note,
     problem,
+    program_place,
 )
 from weigh.schedulers.shell import ShellCommand, read_body, tokens, unquoted
 from weigh.schedulers.words import parsed_or_none
@@ -358,15 +359,6 @@ def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
             return
 
 
-# what may stand before the command itself, with options of its own
-_BEFORE_A_COMMAND = frozenset(
-    {"command", "env", "exec", "mpiexec", "mpirun", "nice", "nohup", "numactl"}
-    | {"singularity", "apptainer", "srun", "stdbuf", "taskset", "time", "timeout"}
-)
-_WITHOUT_VALUE = frozenset(
-    {"--exclusive", "--exact", "--overlap", "--pty", "--label", "-l", "--unbuffered"}
-    | {"-u", "-O", "-v", "-Q", "-p", "--oversubscribe", "--bind-to-core", "--nv", "-e"}
-)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(\[[^]]*\])?\}|(\w+))")
 _SUBSTITUTION = re.compile(r"\$\((.*)\)|`(.*)`", re.DOTALL)
 _LIST = re.compile(r"(\w+)\+?=\((.*)\)", re.DOTALL)
@@ -403,7 +395,7 @@ def _split_lines(lint_case: LintCase) -> Iterator[LintFinding]:
     variables = _HeldVariables(lint_case)
     for command, place in commands_with_directories(lint_case):
         raw = [one.text for one in tokens(command.text) if one.kind == "word"]
-        at = _expanded_command(raw, len(command.assigned))
+        at = program_place(raw)
         held = None if at is None else variables.held_by(raw[at], place)
         found = held.that_needs_a_shell() if held else None
         if at is not None and held is not None and found is not None:
@@ -415,26 +407,6 @@ def _split_lines(lint_case: LintCase) -> Iterator[LintFinding]:
             yield problem(command, "word-splitting", effect, cure)
             return
         variables.assign(command, place)
-
-
-def _expanded_command(raw: list[str], assigned: int) -> int | None:
-    """Return the place of the unquoted expansion that is what a command runs."""
-    is_value, is_first = False, True
-    for at, word in enumerate(raw[assigned:], assigned):
-        name = word.rpartition("/")[2]
-        if word[:1] in {"$", "`"}:
-            is_plain = _VARIABLE.fullmatch(word) or _SUBSTITUTION.fullmatch(word)
-            return at if is_plain and not is_value else None
-        if word[:1] == "-":
-            is_value = "=" not in word and word not in _WITHOUT_VALUE
-        elif name in _BEFORE_A_COMMAND:
-            is_value = name == "timeout"
-        elif (is_value and not is_first) or "=" in word:
-            is_value = False
-        else:
-            return None  # it is the program
-        is_first = False
-    return None
 
 
 class _HeldVariables:

@@ -12,6 +12,7 @@ from weigh.schedulers.lint.case import (
     is_shared,
     note,
     problem,
+    program_place,
     refused,
     starts_by_first_line,
 )
@@ -129,12 +130,6 @@ def _missing_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         made.update(_mentioned(command))
 
 
-_PREFIXES = frozenset(
-    {"srun", "mpirun", "mpiexec", "exec", "time", "nohup", "env", "command", "nice"}
-    | {"stdbuf", "numactl", "taskset", "timeout"}
-)
-
-
 def _not_executable(
     lint_case: LintCase, command: ShellCommand, place: str | None, made: set[str]
 ) -> Iterator[LintFinding]:
@@ -154,19 +149,9 @@ def _not_executable(
 
 def _program_by_path(command: ShellCommand) -> str:
     """Return the path of the program that a command runs, empty if none."""
-    if "/" in command.name:
-        return command.name
-    if command.name not in _PREFIXES:
-        return ""
-    before = ""
-    for word in command.words[1:]:
-        if "/" in word and not word.startswith("-") and "=" not in word:
-            return word
-        is_value = word.isdecimal() or before.startswith("-") or "=" in word
-        if not word.startswith("-") and not is_value and word not in _PREFIXES:
-            return ""
-        before = word
-    return ""
+    place = program_place(command.words)
+    word = "" if place is None else command.words[place]
+    return word if "/" in word else ""
 
 
 def _fix(lint_case: LintCase, word: str) -> str:

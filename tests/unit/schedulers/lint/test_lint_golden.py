@@ -127,13 +127,6 @@ def test_a_script_that_is_right_has_no_problem() -> None:
     assert slurm_lint.LINT.lint(text, facts(limits=SLURM)) == ()
 
 
-def test_lint_needs_no_facts_at_all() -> None:
-    found = slurm_lint.LINT.lint(
-        "#!/bin/bash\n#SBATCH --mem=4\nhostname\n", ScriptFacts()
-    )
-    assert "memory-in-mib" in {one.rule for one in found}
-
-
 def test_findings_are_plain_data() -> None:
     found = slurm_lint.LINT.lint("#!/bin/bash\n#SBATCH --mem=4\n", ScriptFacts())
     assert msgspec.json.decode(msgspec.json.encode(found[0]))["line"] == 2
