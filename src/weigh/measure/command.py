@@ -75,8 +75,6 @@ def run_command(
         CommandNotExecutableError: it cannot be executed.
         OSError: no process can be started.
     """
-    while launchers and not launchers[0].is_waiting():  # somebody killed it
-        launchers.pop(0)
     launcher = launchers.pop(0) if launchers else JobLauncher()
     with ExitStack() as closing:
         run = _MeasuredCommand(launcher, watch, closing)

@@ -1,12 +1,8 @@
 import json
-import os
-import signal
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
 from processes import (
     PATIENCE,
     WEIGH,
@@ -86,23 +82,3 @@ def test_a_run_that_ended_leaves_no_checkpoint(weigh: Weigh) -> None:
     process.wait(PATIENCE)
     assert list(weigh.store.glob("running/*")) == []
     assert weigh.record()["state"] == "CANCELLED"
-
-
-@pytest.mark.parametrize("name", ["KILL", "TERM"])
-def test_killing_what_waits_for_its_turn_does_not_stop_the_repeats(
-    weigh: Weigh, name: str
-) -> None:
-    script = "read line; echo done"
-    process = weigh.start(
-        *("run", "-q", "--repeat", "3", "--", "sh", "-c", script),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    job = job_of(process.pid, "sh")
-    others = [pid for pid in children_of(process.pid) if pid != job]
-    for pid in others:
-        os.kill(pid, signal.Signals[f"SIG{name}"])
-    until(lambda: name == "TERM" or not any(map(is_running, others)))
-    assert process.communicate(b"1\n2\n3\n")[0] == b"done\n" * 3
-    assert process.returncode == 0
-    assert weigh.record()["usage"]["processes"] == 1
