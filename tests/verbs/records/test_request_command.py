@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,29 @@ def test_requests_and_mistakes_print_what_was_reviewed(
     check_transcript(
         transcript, weigh, {str(tmp_path): "FOLDER"}, file_writer(tmp_path)
     )
+
+
+def test_json_has_the_figures_and_the_flags_of_each_scheduler(weigh: Weigh) -> None:
+    document = json.loads(weigh("request", "--json")[1])
+    figures = ("cpus", "memory", "virtual_memory", "time_limit", "headroom", "runs")
+    assert document["schema"] == "weigh.request/1"
+    assert [document[name] for name in figures] == [
+        1,
+        480 << 20,
+        1180 << 20,
+        300,
+        0.2,
+        1,
+    ]
+    assert document["records"] == ["7f3a91c0ffee"]
+    assert document["slurm"] == ["--mem=480M", "--cpus-per-task=1", "--time=00:05:00"]
+    assert document["gridengine"] == ["-l h_vmem=1180M", "-l h_rt=00:05:00"]
+    duration = "allowed_job_duration = 300"
+    assert document["htcondor"] == [
+        "request_cpus = 1",
+        "request_memory = 480M",
+        duration,
+    ]
 
 
 def test_with_no_record_at_all_the_way_out_is_named(

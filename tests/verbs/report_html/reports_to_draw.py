@@ -3,6 +3,7 @@
 import math
 import random
 from functools import cache
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -148,42 +149,21 @@ def one_run() -> JobReport:
     record = trained()
     usage = record.usage
     assert usage is not None
-    assert usage.peak_memory is not None
-    used = usage.peak_memory.value
+    peak = usage.peak_memory
+    assert peak is not None
+    used = peak.value
+    words = "sampled every 30 s, so it missed the peak: believe ours"
+    sacct = OtherFigure(source="sacct", value=3.1 * GIB, word=words)
     return JobReport(
         title="train 7f3a91c2d4e5",
         started=1795255200.0,
         ended=1795255200.0 + SECONDS,
         states={"COMPLETED": 1},
         measures=(
-            ReportMeasure(
-                name="memory",
-                unit="bytes",
-                requested=8 * GIB,
-                median=used,
-                most=used,
-                efficiency=used / (8 * GIB),
-                source="smaps of every process",
-                others=(
-                    OtherFigure(
-                        source="sacct",
-                        value=3.1 * GIB,
-                        word="sampled every 30 s, so it missed the peak: believe ours",
-                    ),
-                ),
-            ),
-            ReportMeasure(
-                name="cpus", unit="cpus", requested=4, median=2.98, efficiency=0.745
-            ),
-            ReportMeasure(
-                name="time",
-                unit="seconds",
-                requested=3600,
-                median=SECONDS,
-                most=SECONDS,
-                efficiency=SECONDS / 3600,
-            ),
-            ReportMeasure(name="gpu_utilization", unit="share", median=0.71),
+            _measure("memory", used, 8 * GIB, source=peak.source, others=(sacct,)),
+            _measure("cpus", 2.98, 4),
+            _measure("time", SECONDS, 3600),
+            _measure("gpu_utilization", 0.71),
         ),
         rows=(ReportRow(record=record.id, state="COMPLETED", wall_time=SECONDS),),
         notes=(
@@ -221,24 +201,10 @@ def array(tasks: int, elements: int = 25) -> JobReport:
         ended=1795299990.0,
         states=states,
         measures=(
-            _spread("memory", memory, 8.0 * GIB),
-            ReportMeasure(
-                name="gpu_memory",
-                unit="bytes",
-                requested=12 * GIB,
-                median=9.4 * GIB,
-                most=9.9 * GIB,
-                efficiency=0.82,
-            ),
-            ReportMeasure(
-                name="cpus",
-                unit="cpus",
-                requested=4,
-                median=3.8,
-                most=3.9,
-                efficiency=0.95,
-            ),
-            _spread("time", times, 23_400.0),
+            _measure("memory", memory, 8.0 * GIB, source="weigh", values=memory),
+            _measure("gpu_memory", (9.4 * GIB, 9.9 * GIB), 12 * GIB),
+            _measure("cpus", (3.8, 3.9), 4),
+            _measure("time", times, 23_400.0, source="sacct", values=times),
         ),
         rows=rows,
         notes=(
@@ -256,18 +222,26 @@ def array(tasks: int, elements: int = 25) -> JobReport:
     )
 
 
-def _spread(name: str, values: tuple[float, ...], requested: float) -> ReportMeasure:
-    middle = sorted(values)[len(values) // 2]
-    memory = name == "memory"
+UNITS = {"cpus": "cpus", "time": "seconds", "gpu_utilization": "share"}
+
+
+def _measure(
+    name: str,
+    used: float | tuple[float, ...],
+    requested: float | None = None,
+    **more: Any,
+) -> ReportMeasure:
+    """Return a measure of a run, or of elements that used these figures."""
+    figures = sorted(used) if isinstance(used, tuple) else [used]
+    is_mean = name == "gpu_utilization"  # of which there is no peak
     return ReportMeasure(
-        name="memory" if memory else "time",
-        unit="bytes" if memory else "seconds",
+        name=name,  # type: ignore[arg-type]
+        unit=UNITS.get(name, "bytes"),  # type: ignore[arg-type]
         requested=requested,
-        median=middle,
-        most=max(values),
-        efficiency=max(values) / requested,
-        source="weigh" if memory else "sacct",
-        values=values,
+        median=figures[(len(figures) - 1) // 2],
+        most=None if is_mean else figures[-1],
+        efficiency=None if requested is None else figures[-1] / requested,
+        **more,
     )
 
 

@@ -5,7 +5,6 @@ What it prints of a made-up cluster: tests/verbs/screens/cluster.transcript.
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,17 +125,3 @@ def test_grid_engine_gets_the_type_by_an_option(cell: Weigh) -> None:
 
     assert code == 0, err
     assert "  next: weigh submit plan/tasks --gpus v100:1\n" in out
-
-
-def test_without_a_scheduler_the_way_out_is_named(
-    here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    words = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "10m")
-
-    code, _, err = here("plan", tasks_in(here), "--gpu", "auto", *words)
-
-    assert code == 125
-    assert err.startswith("weigh: --gpu auto: ")
-    assert err.endswith("; or name a GPU: --gpu V100-32GB\n")
-    assert len(err.splitlines()) == 1

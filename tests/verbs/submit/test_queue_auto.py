@@ -83,22 +83,6 @@ def test_a_status_asks_for_no_queues(
     assert not (real.folder / "asked").exists()
 
 
-@pytest.mark.slurm
-def test_without_the_limits_no_queue_can_be_chosen(
-    real: Weigh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = real.plan("true")
-    write_program(real.folder / "bin/scontrol", "echo out of order >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{real.folder}/bin", ":")
-
-    code, _, err = real("submit", plan, "--on", "slurm", "--queue", "auto")
-
-    assert code == 2
-    assert "--queue auto: no queue is known: out of order (--queue NAME)" in (
-        " ".join(err.split())
-    )
-
-
 @pytest.mark.gridengine
 def test_grid_engine_gets_the_queues_that_take_the_job(cell: Weigh) -> None:
     requested, err = submit_to_any_queue(cell, "--time", "13h")

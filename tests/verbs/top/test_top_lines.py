@@ -7,7 +7,7 @@ from any_values import PLAIN, values_of
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from transcript import check_texts
+from transcript import check_texts, differences
 
 from weigh.model.gpu import GpuOccupant, GpuState
 from weigh.model.record import (
@@ -138,7 +138,7 @@ def test_the_screens_are_as_they_were_reviewed() -> None:
         name: "".join(f"{line}\n" for line in top_screen_lines(view, 80))
         for name, view in VIEWS.items()
     }
-    check_texts(Path(__file__).with_name("top.texts"), texts)
+    check_texts(Path(__file__).with_name("top.texts"), differences(texts))
 
 
 @pytest.mark.parametrize(
