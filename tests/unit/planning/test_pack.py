@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from weigh.model.plan import RESOURCES, BinCapacity, PackedTasks, TaskNeed
 from weigh.planning.bin_packing import pack_items
-from weigh.units import GIB
 
 NEEDS = st.builds(
     TaskNeed,
@@ -76,27 +75,13 @@ def check(
         assert bin_.cpus == sum(item.cpus for item in group)
 
 
-def test_experiments_of_2_3_gib_are_four_per_gpu_of_11_9_gib() -> None:
-    need = TaskNeed(gpu_memory=round(2.3 * 1.2 * GIB))
-    packing = pack_items([need] * 100, BinCapacity(gpu_memory=round(11.9 * GIB)))
-
-    assert len(packing.bins) == 25
-    assert {len(bin_.items) for bin_ in packing.bins} == {4}
-
-
 @given(st.lists(NEEDS, max_size=40), CAPACITIES)
-def test_every_item_is_in_one_bin_that_holds_it_or_named_as_too_big(
-    items: list[TaskNeed], capacity: BinCapacity
-) -> None:
-    check(pack_items(items, capacity), items, capacity)
-
-
-@given(st.lists(NEEDS, max_size=40), CAPACITIES)
-def test_an_item_is_too_big_only_where_a_bin_of_its_own_does_not_hold_it(
+def test_every_item_is_in_a_bin_that_holds_it_or_too_big_for_one_of_its_own(
     items: list[TaskNeed], capacity: BinCapacity
 ) -> None:
     packing = pack_items(items, capacity)
 
+    check(packing, items, capacity)
     too_big = {short.item for short in packing.too_big}
     alone = {at for at, item in enumerate(items) if not fits([item], capacity)}
     assert too_big == alone
@@ -160,13 +145,6 @@ def test_three_thousand_random_items_are_within_5_per_cent_of_their_volume() -> 
         for resource in RESOURCES
     )
     assert len(packing.bins) <= 1.05 * volume + 1
-
-
-@given(st.lists(NEEDS, max_size=40), CAPACITIES)
-def test_the_same_items_are_packed_the_same_way(
-    items: list[TaskNeed], capacity: BinCapacity
-) -> None:
-    assert pack_items(items, capacity) == pack_items(items, capacity)
 
 
 def test_a_bin_takes_as_long_as_its_slowest_item() -> None:

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.estimate.growth import is_memory_growing
 from weigh.model.record import PeakMemory, Record, SampleSeries, Usage
 from weigh.render.record_lines import render_summary
 from weigh.review.runs import run_of
@@ -30,31 +29,6 @@ def test_the_line_of_memory_breaks_before_its_course(
     more = [line.strip() for line in lines[at + 1 :] if line.startswith(" " * 11)]
     assert all(line.startswith("peak at ") for line in more)
     assert " ".join([lines[at], *more]).count("peak at") == 1
-
-
-@given(
-    rise=st.lists(st.integers(1, 900), min_size=25, max_size=25),
-    noise=st.lists(st.floats(-0.01, 0.01), min_size=26, max_size=26),
-    duration=st.floats(1.0, 1e5),
-)
-def test_a_curve_that_is_flat_in_its_last_half_is_not_called_rising(
-    rise: list[int], noise: list[float], duration: float
-) -> None:
-    level = max(rise)
-    sizes = (*rise, *(level * (1 + part) for part in noise))
-    series = SampleSeries(
-        t=tuple(duration * n / 50 for n in range(51)),
-        memory=tuple(round(size * MIB) for size in sizes),
-    )
-    growing = is_memory_growing(series.t, series.memory)
-    peak = max(series.memory)
-    usage = Usage(
-        wall_time=duration,
-        peak_memory=PeakMemory(peak, peak, peak, None, None, None, "", time=1.0),
-        growing=growing,
-    )
-    record = Record(id="a" * 12, command=("x",), started="", usage=usage, series=series)
-    assert "rising" not in render_summary(record)
 
 
 def test_the_summary_and_the_report_agree_whether_memory_rose() -> None:

@@ -2,9 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -218,20 +215,3 @@ def test_half_a_series_is_not_drawn() -> None:
     series = msgspec.structs.replace(record.series, memory=(1, 2))
     half = msgspec.structs.replace(record, series=series)
     assert run_series(half).charts == ()
-
-
-def test_a_wheel_carries_what_a_page_is_made_of(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling")
-    root = Path(__file__).parents[3]
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
-        cwd=root,
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    here = set((root / "src").rglob("html/templates/**/*.*"))
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    assert {str(path.relative_to(root / "src")) for path in here} <= packed
-    assert len(here) > 10

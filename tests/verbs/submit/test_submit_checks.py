@@ -103,6 +103,28 @@ def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
     assert real("status", "last")[0] == 2  # no job was submitted
 
 
+ELSEWHERE = pytest.mark.integrations
+
+
+@pytest.mark.gridengine
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("-l", "h_vmem=64G"), "has 32.0 GiB"),
+        (("--gpus", "9"), "9 GPUs on one node; the cluster has 4"),
+        pytest.param(("--cpus", "20"), "20 CPUs on one node", marks=ELSEWHERE),
+        (("--queue", "short", "--time", "20h"), "short allows 12 h 00 m"),
+        pytest.param(("--l=arch=vax",), "would never start", marks=ELSEWHERE),
+    ],
+)
+def test_what_grid_engine_would_keep_for_ever_is_refused(
+    cell: Weigh, words: tuple[str, ...], why: str
+) -> None:
+    code, _, err = attempt(cell, *words)
+
+    assert (code, why in err) == (2, True), err
+
+
 @pytest.mark.slurm
 def test_a_job_of_sbatch_that_fails_keeps_back_what_waits_for_it(real: Weigh) -> None:
     line = f"until [ -e {real.folder}/begin ]; do sleep 0.1; done; exit 1"
