@@ -27,7 +27,7 @@ import msgspec
 from weigh.errors import FormatError
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import FileCalls, JvmHeap, PageCache, ProgramSign
-from weigh.probe.proc import ProcessReading
+from weigh.probe.proc import ProcessReading, parse_io
 from weigh.regular_file import file_head
 from weigh.units import MIB, Bytes, Seconds
 from weigh.work_done_elsewhere import WAITED_FOR, client_work
@@ -39,7 +39,6 @@ else:  # most runs read nothing that is seen
     pages = lazy_module("weigh.probe.pages")
 
 _MAGIC = b"\xca\xfe\xc0\xc0"
-_HEADER, _ENTRY = 32, 20  # bytes
 _MOST_BYTES = 4 << 20  # of a file; the maps of a program with 40,000 have as many
 _TRIES = 4  # looks at a new process until it is taken for another program
 _OLD = "sun.gc.generation.1"  # the counters of the old generation
@@ -59,29 +58,29 @@ Counters = Mapping[str, int | str]
 def parse_perfdata(data: bytes) -> dict[str, int | str]:
     """Read the counters: numbers, and texts; empty if *data* is something else."""
     counters: dict[str, int | str] = {}
-    if data[:4] != _MAGIC or len(data) < _HEADER:
+    if data[:4] != _MAGIC:
         return counters
-    # byte order 0 is big-endian
-    order = ">" if data[4] == 0 else "<"
-    at, count = struct.unpack_from(f"{order}ii", data, 24)
-    for _ in range(count):
-        # a damaged entry ends the list
-        if at < _HEADER or at + _ENTRY > len(data):
-            break
-        # 4 bytes of flags follow the kind: J is a long, B a text of bytes
-        length, name_at, size, kind, value_at = struct.unpack_from(
-            f"{order}iiic3xi", data, at
-        )
-        if length < _ENTRY or not _ENTRY <= name_at < length:
-            break
-        name = data[at + name_at : at + length].partition(b"\0")[0].decode("latin-1")
-        start = at + value_at
-        if kind == b"J" and 0 <= start <= len(data) - 8:
-            counters[name] = struct.unpack_from(f"{order}q", data, start)[0]
-        elif kind == b"B" and start >= 0 and size > 0:
-            text = data[start : start + size].partition(b"\0")[0]
-            counters[name] = text.decode("utf-8", "replace")
-        at += length
+    # a damaged entry ends the list
+    with suppress(struct.error, IndexError):
+        # byte order 0 is big-endian
+        order = ">" if data[4] == 0 else "<"
+        at, count = struct.unpack_from(f"{order}ii", data, 24)
+        for _ in range(count):
+            # 4 bytes of flags follow the kind: J is a long, B a text of bytes
+            length, name_at, size, kind, value_at = struct.unpack_from(
+                f"{order}iiic3xi", data, at
+            )
+            if length <= 0:
+                break
+            name = data[at + name_at : at + length].partition(b"\0")[0]
+            start = at + value_at
+            if kind == b"J":
+                number = struct.unpack_from(f"{order}q", data, start)[0]
+                counters[name.decode("latin-1")] = number
+            elif kind == b"B":
+                text = data[start : start + size].partition(b"\0")[0]
+                counters[name.decode("latin-1")] = text.decode("utf-8", "replace")
+            at += length
     return counters
 
 
@@ -453,7 +452,10 @@ class ProgramWatch:
         self, reading: ProcessReading, *, is_largest: bool = False
     ) -> None:
         """Note which files a process reads, and whether it reads them again."""
-        pid, read = reading.pid, self._bytes_read(reading.pid)
+        pid, read = reading.pid, None
+        with suppress(ValueError, KeyError):  # it has ended, or may not be read
+            # also from the page cache, not only from storage
+            read = parse_io(file_head(f"{self._proc}/{pid}/io")).read_by_calls
         # where it has neither read nor touched anything, it shows nothing new: a parent
         # that waits with a log open must not outvote its workers
         state = reading.resident, read
@@ -476,12 +478,6 @@ class ProgramWatch:
         # what is read over and over could stay in the page cache
         if size >= _LEAST_CACHE and read > _REREAD * size:
             self.cache = PageCache(read=read, files=size)
-
-    def _bytes_read(self, pid: int) -> Bytes | None:
-        # rchar counts reads from the page cache as well, not only those from storage
-        text = file_head(f"{self._proc}/{pid}/io")
-        found = re.search(rb"^rchar:\s*(\d+)$", text, re.MULTILINE)
-        return int(found[1]) if found else None
 
     def _open_files(self, pid: int) -> dict[str, str]:
         files: dict[str, str] = {}

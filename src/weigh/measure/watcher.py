@@ -65,9 +65,12 @@ _FIRST_INTERVAL = 0.002  # seconds; a run of 30 ms needs some samples too
 # of the pause, at each look at an idle tree. With 2 the curve of a run that waits
 # between its phases has too few points
 _STRETCH = 1.25
-_LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
+_LONGEST_BLIND = 4.0  # seconds without a look at a tree that works, whatever it costs
 # seconds; an idle tree that begins to work is seen as late as that
 _LONGEST_IDLE_PAUSE = 0.5
+# seconds in which an idle tree is not read: what used no CPU time holds what it held.
+# Half of what an idle tree cost was reading it every 4 s
+_LONGEST_IDLE_BLIND = 10.0
 
 
 class LookSchedule:
@@ -93,7 +96,7 @@ class LookSchedule:
 
     def may_skip(self, current_time: Seconds) -> bool:
         """Return whether an idle tree was looked at lately enough."""
-        return current_time - self._looked_at <= _LONGEST_BLIND
+        return current_time - self._looked_at <= _LONGEST_IDLE_BLIND
 
     def wait_after(
         self,

@@ -151,7 +151,9 @@ def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> 
         file.truncate(100 * MIB)
     (folder / "fd" / "3").symlink_to(data)
     (folder / "fd" / "4").symlink_to(data)
-    (folder / "io").write_text(f"rchar: {800 * MIB}\nwchar: 1\n")
+    names = "wchar syscr syscw read_bytes write_bytes cancelled_write_bytes"
+    others = "".join(f"{name}: 1\n" for name in names.split())
+    (folder / "io").write_text(f"rchar: {800 * MIB}\n{others}")
     watch = ProgramWatch({}, proc_folder=str(tmp_path))
     watch.look(0.6, [reading(7, MIB)])
     assert watch.cache == PageCache(read=800 * MIB, files=100 * MIB)
