@@ -2,8 +2,7 @@
 
 psutil reads the tree, and the common loop watches it. The systems differ: Windows knows
 every process's own peak, macOS does not; neither shows which pages are shared, what
-reaches a disk, nor the CPU time of children that have ended. Without psutil only the
-kernel's accounting at the end is left.
+reaches a disk, nor the CPU time of children that have ended.
 """
 
 import math
@@ -61,10 +60,10 @@ class PsutilTree(ProcTree):
     """A process and all below it, kept in sight once they were seen.
 
     ``unread`` is how many processes of one look could not be read, ``walked`` the CPU
-    time spent on finding processes. Without *psutil* the tree is empty.
+    time spent on finding processes.
     """
 
-    def __init__(self, root_pid: int, psutil: PsutilModule | None) -> None:
+    def __init__(self, root_pid: int, psutil: PsutilModule) -> None:
         self.top = root_pid
         self.excluded = frozenset()
         self.seen = self.zombies = self.unread = 0
@@ -72,16 +71,15 @@ class PsutilTree(ProcTree):
         self._began = time.perf_counter()
         self._walk_at = self._began
         self._psutil = psutil
-        self._errors = (OSError,) if psutil is None else (psutil.Error, OSError)
+        self._errors = (psutil.Error, OSError)
         self._known = {}  # of /proc: no descriptor is open, no clock is there
         self._met: dict[PsutilProcess, _SeenProcess] = {}
         self._live: dict[int, _SeenProcess] = {}  # by process id, at the last reading
         self._past = (0.0, 0.0)  # times of processes that are forgotten
         self._first: PsutilProcess | None = None
         with suppress(*self._errors):
-            if psutil is not None:
-                self._first = psutil.Process(root_pid)
-                self._meet_all([self._first])
+            self._first = psutil.Process(root_pid)
+            self._meet_all([self._first])
 
     def _meet_all(self, processes: Iterable[PsutilProcess]) -> None:
         for process in processes:
@@ -106,17 +104,17 @@ class PsutilTree(ProcTree):
 
     def _read_one(self, seen: _SeenProcess) -> ProcessReading | None:
         """Read one process; None if it has ended, or is not ours to read."""
-        process, psutil = seen.process, self._psutil
+        process = seen.process
         try:
             # also asks whether the pid has passed to a stranger
             seen.has_ended = not process.is_running()
-            if psutil is None or seen.has_ended:
+            if seen.has_ended:
                 return None
             with process.oneshot():
                 info = process.memory_info()
                 times = process.cpu_times()
         except self._errors as error:
-            seen.has_ended = psutil is None or isinstance(error, psutil.NoSuchProcess)
+            seen.has_ended = isinstance(error, self._psutil.NoSuchProcess)
             return None
         seen.times = times.user, times.system
         seen.has_ended = not info.rss  # a zombie has no memory
@@ -153,8 +151,6 @@ class PsutilTree(ProcTree):
 
     def reading(self, pid: int) -> ProcessReading | None:
         """Read one process, in the tree or not."""
-        if self._psutil is None:
-            return None
         try:
             info = self._psutil.Process(pid).memory_info()
         except self._errors:
@@ -253,20 +249,13 @@ def run_portable_command(
         CommandNotExecutableError: it cannot be executed.
         UsageError: it contains a NUL byte.
     """
-    run = _PortableRun(import_psutil(), interval, checkpoint)
+    import psutil  # noqa: PLC0415 - 29 ms, not on Linux
+
+    run = _PortableRun(psutil, interval, checkpoint)
     with _signals_caught(run.take):
         run.start(_launch_portable_command(command, env))
         run.watch(stop_orphans=not wait_orphans)
         return run.measurement()
-
-
-def import_psutil() -> PsutilModule | None:
-    """Load psutil; None if it is not installed or does not work here."""
-    try:
-        import psutil  # noqa: PLC0415 - 29 ms, not on Linux
-    except (ImportError, OSError):
-        return None
-    return psutil
 
 
 def _launch_portable_command(
@@ -317,7 +306,7 @@ class _PortableRun:
 
     def __init__(
         self,
-        psutil: PsutilModule | None,
+        psutil: PsutilModule,
         interval: Seconds,
         checkpoint: Callable[[RunMeasurement], None] | None,
     ) -> None:
@@ -425,7 +414,8 @@ class _PortableRun:
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
-        watcher, ended = self._watcher, self._ended
+        watcher, ended, unread = self._watcher, self._ended, self._tree.unread
+        warnings = [f"{unread} of the processes are not readable"] if unread else []
         # each is a lower bound: the kernel's times lack what nobody waited for, the
         # looks lack what processes did after the last one
         times = max(self._tree.totals(), self._times, key=sum)
@@ -441,13 +431,7 @@ class _PortableRun:
                 watcher.started,
                 None if ended is None else self._code,
                 has_ended=ended is not None,
-                warnings=self._warnings(),
+                warnings=warnings,
                 end_signal=self._end_signal,
             )
         )
-
-    def _warnings(self) -> list[str]:
-        if self._psutil is None:
-            return ["psutil is missing: only the largest process was measured"]
-        unread = self._tree.unread
-        return [f"{unread} of the processes are not readable"] if unread else []

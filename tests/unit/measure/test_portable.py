@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from weigh.errors import UsageError
-from weigh.measure import portable
 from weigh.measure.portable import run_portable_command
 from weigh.model.record import PeakMemory, RunMeasurement
 from weigh.probe.own_memory import max_rss_bytes
@@ -129,25 +128,6 @@ def test_what_outlives_the_command_is_waited_for_or_terminated(
     code = ends_itself if is_waited_for else handler
     run_portable_command(python(OUTLIVED.format(code=code)), wait_orphans=is_waited_for)
     assert mark.exists()
-
-
-def test_without_psutil_the_largest_process_is_still_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(portable, "import_psutil", lambda: None)
-    measured = run_portable_command(python(HUNDRED))
-    assert peak_of(measured).value > 100 * MIB
-    assert measured.exit_code == 0
-    assert "psutil" in measured.monitor.warnings[0]
-
-
-def test_psutil_that_breaks_on_import_counts_as_missing() -> None:
-    code = (
-        "import sys; sys.modules['psutil'] = None\n"
-        "from weigh.measure.portable import import_psutil\n"
-        "raise SystemExit(import_psutil() is None)"
-    )
-    assert subprocess.run(python(code), check=False).returncode == 1
 
 
 def test_a_checkpoint_states_what_is_known_so_far() -> None:
