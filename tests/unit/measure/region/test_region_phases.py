@@ -213,6 +213,29 @@ def test_many_groups_before_the_figures_do_not_hide_them(tmp_path: Path) -> None
     assert ProcMemory(str(tmp_path)).read() == (MIB, 2 * MIB)
 
 
+BUSY = """
+import sys, threading, time
+from weigh.probe.own_memory import ProcMemory
+memory, turns = ProcMemory(), [0]
+def spin():
+    while True: turns[0] += 1
+threading.Thread(target=spin, daemon=True).start()
+sys.setswitchinterval(1)  # who has the interpreter keeps it so long, unless it is given
+def others_ran():
+    time.sleep(0.001)
+    before = turns[0]
+    assert all(memory.read() for _ in range(300))
+    return turns[0] > before
+# on a busy machine a second may pass meanwhile
+print(all(others_ran() for _ in range(5)), flush=True)
+"""
+
+
+@linux
+def test_reading_does_not_leave_the_interpreter_to_a_busy_thread() -> None:
+    assert run(BUSY).stdout == "False\n"
+
+
 @pytest.mark.parametrize("text", ["", "Name:\tpython\n", "\nVmHWM:\nVmRSS:\n"])
 def test_a_status_without_figures_is_not_measured(tmp_path: Path, text: str) -> None:
     (tmp_path / "status").write_text(text)
