@@ -17,7 +17,6 @@ import pytest
 from called_weigh import CalledWeigh, called_apart, called_here, work_alone_in
 from msgspec.structs import replace
 from some_jobs import BEGAN, JOB, SomeJob, Task, record_of, write_job
-from some_requests import a_submitted_job
 from transcript import check_transcript, file_writer
 
 from weigh.cli.main import run_cli
@@ -26,13 +25,6 @@ from weigh.flow.site import cluster
 from weigh.model.doctor import DiskSpace
 from weigh.model.job import ElementState, JobRequest
 from weigh.model.record import ReportedProgress
-from weigh.render.status_lines import (
-    HealingState,
-    JobStanding,
-    detail_lines,
-    list_lines,
-)
-from weigh.render.words import STATE_WORDS
 from weigh.schedulers import client
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.store import shards
@@ -254,27 +246,3 @@ def test_the_screens_of_what_runs_here_are_as_they_were_reviewed(
     (folder / "tasks.txt").write_text(tasks)
     masks = {str(folder): "FOLDER"} | MASKS
     check_transcript(HERE / "here.transcript", call, masks, file_writer(folder))
-
-
-def test_a_healed_job_of_which_all_is_done_names_no_stop() -> None:
-    standing = JobStanding(
-        job=a_submitted_job(),
-        jobs=(JOB,),
-        tasks={"COMPLETED": 4},
-        elements={},
-        total=4,
-        healing=HealingState(healer="9", stopped="all tasks are done"),
-    )
-    (line,) = detail_lines(standing, BEGAN)
-    assert "4 tasks: 4 done" in line
-
-
-def test_a_job_with_tasks_in_all_states_is_a_line_of_80_columns() -> None:
-    standing = JobStanding(
-        job=a_submitted_job(name="a name that is long"),
-        jobs=(JOB,),
-        tasks=dict.fromkeys(STATE_WORDS, 1234),
-        elements={},
-        total=1234 * len(STATE_WORDS),
-    )
-    assert max(map(len, list_lines([standing], BEGAN))) <= 80

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from run_captured import run_captured
-from transcript import check_texts
+from sessions import check_session
 
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.render.submit_lines import SubmitAnswer, command_lines, submitted_lines
@@ -44,43 +44,10 @@ def lines(
     return list(submitted_lines(shipped))
 
 
-LATER = job(expected=NOON + 2 * HOUR)
-SIX_HOURS = JobRequest(cpus=4, gpus=1, time_limit=6 * HOUR)
-MANY = [job(str(number)) for number in range(8, 208)]
-SCREENS: dict[str, list[str]] = {
-    "one job": lines(job()),
-    "a throttle that holds nothing back": lines(job(request=JobRequest(throttle=5))),
-    "elements of several tasks": lines(job(tasks=20)),
-    "an element that pulls from a queue, and the rest": lines(
-        job(elements=1, tasks=24), job("8", elements=9, tasks=24)
-    ),
-    "one element, of which the request is": lines(job(elements=1, tasks=8)),
-    "the rest waits for the first": lines(
-        job(), job("9", reason="waits for the first one")
-    ),
-    "a job for each of many nodes": lines(job(), *MANY),
-    "it starts now": lines(job(expected=NOON + 5)),
-    "it waits for two jobs, of which a forecast knows nothing": lines(
-        job(expected=NOON + 5, request=JobRequest(after=("5", "6")))
-    ),
-    "it starts in two hours, as all nodes are busy": lines(LATER),
-    "it may start before the prediction": lines(LATER, has_free_nodes=True),
-    "it starts tomorrow": lines(job(expected=NOON + DAY)),
-    "elements of two nodes": lines(
-        job(request=JobRequest(cpus=4, nodes=2, time_limit=1 * HOUR))
-    ),
-    "what two jobs can use at most": lines(
-        job(elements=20, request=SIX_HOURS), job(request=SIX_HOURS)
-    ),
-}
-
-
-def test_the_screens_are_as_they_were_reviewed() -> None:
-    texts = {
-        name: "".join(f"{line}\n" for line in screen)
-        for name, screen in SCREENS.items()
-    }
-    check_texts(Path(__file__).with_name("submit_screen.texts"), texts)
+def test_worked_examples_of_screens() -> None:
+    names = {"job": job, "lines": lines, "JobRequest": JobRequest}
+    names |= {"NOON": NOON, "HOUR": HOUR, "DAY": DAY}
+    check_session(Path(__file__).with_name("submit_screen.session"), names)
 
 
 def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
