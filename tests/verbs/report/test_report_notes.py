@@ -1,7 +1,7 @@
 """Each note of a report: what brings it about, and what flag it names."""
 
 import shutil
-import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from sessions import check_session
 from some_jobs import JOB, SomeJob, Task, write_job
-from transcript import check_texts
 
 from weigh.flow.here import here_of
 from weigh.flow.report.report import build_job_report
@@ -20,7 +19,6 @@ from weigh.units import GIB, HOUR, parse_size
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
 ON_GPU = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
-JOBS = tomllib.loads(Path(__file__).with_name("noted_jobs.toml").read_text())
 V100 = TargetGpu("V100", 32 * GIB)
 FULL = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
 
@@ -36,17 +34,23 @@ def with_sizes(given: dict[str, Any]) -> dict[str, Any]:
     return fields | sizes
 
 
-def noted_job(name: str) -> SomeJob:
-    """Return a job of the file."""
-    given = dict(JOBS[name])
-    tasks: list[Task] = []
-    for row in given.pop("tasks"):
-        fields = with_sizes(row)
-        count, like = fields.pop("n", 1), fields.pop("like", "any")
-        tasks += [replace(FULL if like == "full" else Task(), **fields)] * count
-    card = V100 if given.pop("on_v100", False) else None
-    wanted = replace(ASKED, **with_sizes(given.pop("wanted", {})))
-    return SomeJob(tasks=tuple(tasks), wanted=wanted, card=card, **given)
+def some(count: int = 1, *, like: Task | None = None, **given: Any) -> list[Task]:
+    """Return so many tasks of these fields."""
+    return [replace(like or Task(), **with_sizes(given))] * count
+
+
+def a_job(
+    *tasks: list[Task],
+    wanted: dict[str, Any] | None = None,
+    on_v100: bool = False,
+    **known: Any,
+) -> SomeJob:
+    return SomeJob(
+        tasks=tuple(task for group in tasks for task in group),
+        wanted=replace(ASKED, **with_sizes(wanted or {})),
+        card=V100 if on_v100 else None,
+        **known,
+    )
 
 
 def notes_of(root: str, job: SomeJob) -> list[ReportNote]:
@@ -65,18 +69,21 @@ def note_text(note: ReportNote) -> str:
     return "  ".join(filter(None, (finding, weight, note.about, note.words, note.flag)))
 
 
-def test_the_notes_on_each_job_are_as_they_were_reviewed(root: str) -> None:
-    texts = {}
-    for name in JOBS:
-        notes = notes_of(root, noted_job(name))
-        texts[name] = "".join(f"{note_text(note)}\n" for note in notes)
-    check_texts(Path(__file__).with_name("report_notes.texts"), texts)
+def test_worked_examples_of_jobs_with_notes(root: str) -> None:
+    def noted(*tasks: list[Task], **known: Any) -> None:
+        for note in notes_of(root, a_job(*tasks, **known)):
+            print(note_text(note))
+
+    names = {"noted": noted, "some": some, "full": partial(some, like=FULL)}
+    check_session(Path(__file__).with_name("report_notes.session"), names)
 
 
 def test_the_advice_to_pack_names_the_task_file_that_is_still_there(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = noted_job("idle GPUs of a task each")
+    nodes = ("node01", "node02", "node03")
+    tasks = [some(like=FULL, gpu_memory="1G", busy=8.0, node=node) for node in nodes]
+    job = a_job(*tasks, wanted={"gpus": 1}, on_v100=True)
     monkeypatch.chdir(Path(root).parent)
     (gone,) = {note.flag for note in notes_of(root, job)}
 
