@@ -265,7 +265,7 @@ def _real_row(
                 found.setdefault(f"slack {level}", []).append(upper / truth - 1)
             if max(curve[x] for x in curve if x <= size) > truth:
                 continue  # a smaller size takes more: this is no maximum
-            most = _most(made.upper, truth)
+            most = largest_size(made.upper, truth)
             again = _confirmed_in(curve, known, most, truth)
             for kind, batch in (("", most), (" again", again)):
                 found.setdefault("ran" + kind, []).append(batch <= size)
@@ -302,7 +302,7 @@ def _confirmed_in(
         )
         return sizes_that_fit(failed, memory).size or 0
     pairs = [(point.x, point.y) for point in known] + [(size, used)]
-    return _most(
+    return largest_size(
         fit_curve(gather_size_points(pairs, keep="most"), "gpu_memory").upper, memory
     )
 
@@ -325,11 +325,13 @@ def largest(found: Sequence[Case]) -> None:
     print("\n| largest batch | no OOM | of the true maximum |")
     print("|---|---|---|")
     for name, level in [(f"bound {level:.0%}", level) for level in LEVELS]:
-        sizes = [_most(with_coefficient(found, c, level), c.truth) for c in found]
+        sizes = [
+            largest_size(with_coefficient(found, c, level), c.truth) for c in found
+        ]
         _print_row(name, sizes, found)
     confirmed = [_confirmed(found, case) for case in found]
     _print_row("bound 95%, after one confirming run", confirmed, found)
-    lines = [_most(fit_line(case.known).at, case.truth) for case in found]
+    lines = [largest_size(fit_line(case.known).at, case.truth) for case in found]
     _print_row("bare line", lines, found)
 
 
@@ -338,7 +340,7 @@ def _confirmed(found: Sequence[Case], case: Case) -> int:
 
     If that runs out of memory, the scan knows, and what it recommends is smaller.
     """
-    first = _most(with_coefficient(found, case, 0.95), case.truth)
+    first = largest_size(with_coefficient(found, case, 0.95), case.truth)
     last = case.known[-1]
     if first > case.size:
         failure = MemoryFailure(first, int(case.truth))
@@ -349,10 +351,11 @@ def _confirmed(found: Sequence[Case], case: Case) -> int:
     slope = (case.truth - last.y) / (case.size - last.x)
     seen = SizePoint(first, *(last.y + slope * (first - last.x),) * 3)
     confirmed = Case(case.model, (*case.known, seen), case.size, case.truth)
-    return _most(with_coefficient(found, confirmed, 0.95), case.truth)
+    return largest_size(with_coefficient(found, confirmed, 0.95), case.truth)
 
 
-def _most(use: Callable[[float], float], memory: float) -> int:
+def largest_size(use: Callable[[float], float], memory: float) -> int:
+    """Return the largest size whose *use* fits in *memory*."""
     size = 1
     while use(size + 1) <= memory:
         size += 1

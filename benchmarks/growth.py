@@ -136,7 +136,7 @@ def shaped(shape: Shape) -> Callable[[int, int], Run]:
     )
 
 
-def simulated(shape: Shape, samples: int, off: Sequence[float] = ()) -> Run:
+def simulated(shape: Shape, samples: int = 200, off: Sequence[float] = ()) -> Run:
     """Sample a shape and what strays from it, in GiB; as long as *off* is."""
     at = [turn / (samples - 1) for turn in range(len(off) or samples)]
     strays = off or [0.0] * samples

@@ -12,7 +12,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -48,13 +48,17 @@ def recordings(folder: Path) -> None:
     print("|---|" + "---|" * len(SHARES))
     found = Found()
     for path in sorted(folder.glob("*.jsonl.gz")):
-        with gzip.open(path, "rt") as file:
-            rows = [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
-        seen = list(forecasts(rows))
+        seen = list(forecasts(recorded_rows(path)))
         found.add(seen)
         cells = " | ".join(cell(*one) for one in seen)
         print(f"| {path.name.removesuffix('.jsonl.gz')} | {cells} |")
     print(found)
+
+
+def recorded_rows(path: Path) -> Rows:
+    """Read what a tool printed, and when."""
+    with gzip.open(path, "rt") as file:
+        return [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
 
 
 class Found:
@@ -87,17 +91,27 @@ class Found:
         )
 
 
-def forecasts(rows: Rows) -> Iterator[tuple[ReportedProgress | None, float]]:
+def forecasts(
+    rows: Rows, shares: Sequence[float] = SHARES
+) -> Iterator[tuple[ReportedProgress | None, float]]:
     """Yield the forecast at each share of the way from the first count to the end."""
-    reader, waiting = RunProgressReader(), iter(rows)
     begin, end = next(beginnings(rows), rows[0][0]), rows[-1][0]
-    row: tuple[float, bytes] | None = next(waiting)
-    for share in SHARES:
-        moment = begin + share * (end - begin)
+    moments = [begin + share * (end - begin) for share in shares]
+    for moment, forecast in zip(moments, forecasts_at(rows, moments), strict=True):
+        yield forecast, end - moment
+
+
+def forecasts_at(
+    rows: Rows, moments: Sequence[float]
+) -> Iterator[ReportedProgress | None]:
+    """Yield the forecast at each moment, from the *rows* printed by then."""
+    reader, waiting = RunProgressReader(), iter(rows)
+    row = next(waiting, None)
+    for moment in moments:
         while row and row[0] <= moment:
             reader.feed(row[1], row[0])
             row = next(waiting, None)
-        yield reader.forecast(moment), end - moment
+        yield reader.forecast(moment)
 
 
 def beginnings(rows: Rows) -> Iterator[float]:
@@ -162,14 +176,13 @@ def figures(
 
 def simulated(rows: Rows) -> list[tuple[ReportedProgress | None, float]]:
     """Let a reader follow, and ask it on the way."""
-    reader, end = RunProgressReader(), rows[-1][0]
-    found, moments = [], [share * end for share in SHARES]
-    for at, chunk in rows:
-        while moments and moments[0] < at:
-            moment = moments.pop(0)
-            found.append((reader.forecast(moment), end - moment))
-        reader.feed(chunk, at)
-    return found
+    end = rows[-1][0]
+    moments = [share * end for share in SHARES]
+    found = forecasts_at(rows, moments)
+    return [
+        (forecast, end - moment)
+        for forecast, moment in zip(found, moments, strict=True)
+    ]
 
 
 def summed(draws: Iterator[float]) -> Rows:

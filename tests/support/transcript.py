@@ -12,12 +12,14 @@ An empty line of output is ``|``. ``WEIGH_NEW_GOLDEN=1 pytest ...`` writes the f
 from its comments and commands.
 """
 
+import json
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
 from pathlib import Path
+from textwrap import fill
 
 from called_weigh import CalledWeigh
 
@@ -47,6 +49,21 @@ def check_transcript(
     else:
         rows = before.splitlines(), after.splitlines()
         assert after == before, "\n".join(unified_diff(*rows, n=0, lineterm=""))
+
+
+def with_compact_documents(weigh: CalledWeigh) -> CalledWeigh:
+    """Return *weigh*, of whose JSON documents a member takes few lines."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code, out, err = weigh(*words)
+        if "--json" in words and out:
+            members = [
+                f"{key}: {json.dumps(it)}" for key, it in json.loads(out).items()
+            ]
+            out = "\n".join(fill(row, 96, subsequent_indent="  ") for row in members)
+        return code, out, err
+
+    return call
 
 
 def file_writer(folder: Path) -> Callable[[str], None]:

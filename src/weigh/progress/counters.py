@@ -99,6 +99,11 @@ class Counter:
         return is_last and not count.is_ordinal
 
     @property
+    def is_left_behind(self) -> bool:
+        """Return whether it was met at its end, as tqdm draws an inner bar again."""
+        return self.is_finished and self.count.done == self._first
+
+    @property
     def total(self) -> float | None:
         """Return the total; "Epoch 0/24" is read as the first of twenty-five."""
         total = self.count.total
@@ -225,6 +230,10 @@ class NestedCounters:
         """Return whether a counter has moved often enough for a pace."""
         return any(len(one.history.points) >= FEWEST for one in self.counters)
 
+    def has_bars_below(self) -> bool:
+        """Return whether bars are drawn below each other."""
+        return any(counter.count.position for counter in self.counters)
+
     def has_outer(self) -> bool:
         """Return whether an epoch, or another part of the run, is under way."""
         return any(counter.count.is_ordinal for counter in self._alive())
@@ -293,7 +302,12 @@ class NestedCounters:
         return self.counters[self.counters.index(counter) + 1 :]
 
     def _inside(self, counter: Counter) -> list[Counter]:
-        return [child for child in self._after(counter) if _is_nested(counter, child)]
+        """Return the counters whose rounds make up a step of *counter*.
+
+        What is further inside (batches, of folds and epochs) is counted by those.
+        """
+        inner = [child for child in self._after(counter) if _is_nested(counter, child)]
+        return [child for child in inner if not _is_deeper_inside(inner, child)]
 
     def _refresh(self) -> None:
         # inner ones first, since the outer ones add up what these did
@@ -355,10 +369,19 @@ def _is_nested(counter: Counter, child: Counter) -> bool:
     Of two in the same place, the outer one keeps being updated while the inner moves.
     """
     link = counter.link(child)
+    if counter.is_left_behind or child.is_left_behind:
+        return False
     if child.passes <= link.first[1]:
         return False
     is_alongside = counter.order[:2] < child.order[:2] or counter.seen >= child.begun
     return is_alongside and not link.is_outlasting()
+
+
+def _is_deeper_inside(inner: "list[Counter]", child: Counter) -> bool:
+    return any(
+        other.order[:2] < child.order[:2] and _is_nested(other, child)
+        for other in inner
+    )
 
 
 def _is_open_around(other: Counter, counter: Counter) -> bool:

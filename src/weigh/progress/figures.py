@@ -13,6 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from weigh.progress.counters import MOST_COUNTERS, PATIENCE, ChosenCounter, Counter
 from weigh.progress.pace import FEWEST, ProgressHistory, StepPace
@@ -187,6 +188,24 @@ def parse_time_left(text: str, unit: str = "s") -> Seconds:
     return seconds + of_day
 
 
+class StatedTimeLeft(NamedTuple):
+    """How much time is ``left``, as it is stated at one ``place`` of a line."""
+
+    left: Seconds
+    place: str  # the text before it: "train" and "val" are two of them
+
+
+def stated_time_left(text: str) -> StatedTimeLeft | None:
+    """Return the time left that a line states behind or before a word for it."""
+    row_match = first_match(_LEFT, text)
+    if row_match is None:
+        return None
+    found = row_match[1]
+    left = parse_time_left(found["span"], found.groupdict().get("unit") or "s")
+    before = _CHANGING_FIGURES.sub("0", text[: found.start()])
+    return StatedTimeLeft(left, "".join(before.split())[-60:])
+
+
 class PrintedEnds:
     """The remaining times that the program itself prints.
 
@@ -212,12 +231,8 @@ class PrintedEnds:
         elif self._column and (found := _CELL.pattern.search(text)):
             # a table has one place, without text before it
             self._add("", time, parse_time_left(found[1], self._column))
-        elif row_match := first_match(_LEFT, text):
-            found = row_match[1]
-            left = parse_time_left(found["span"], found.groupdict().get("unit") or "s")
-            # the text before identifies the place: "train" and "val" are two of them
-            before = _CHANGING_FIGURES.sub("0", text[: found.start()])
-            self._add("".join(before.split())[-60:], time, left)
+        elif stated := stated_time_left(text):
+            self._add(stated.place, time, stated.left)
 
     def _add(self, name: str, time: Seconds, left: Seconds) -> None:
         places = self._places

@@ -154,6 +154,10 @@ class RunProgressReader:
         for splitter in self._splitters.values():
             self._read(splitter.catch_up())
             waiting = splitter.unended()
+            # of bars below each other the moves that show which is drawn come last
+            is_cut = not waiting.text.endswith(b"A") and self._nest.has_bars_below()
+            if is_cut and time - waiting.time < AT_ONCE:
+                continue
             # more digits may follow the number at the end of an unfinished line
             self._read([OutputLine(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()

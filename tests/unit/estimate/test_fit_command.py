@@ -9,7 +9,7 @@ import pytest
 from called_weigh import CalledWeigh as Weigh
 from called_weigh import called_here
 from sized_runs import guide_runs, on_a_line, sized_run, sized_runs
-from transcript import check_transcript
+from transcript import check_transcript, with_compact_documents
 
 import weigh as api
 from weigh.errors import RecordNotFoundError
@@ -79,7 +79,8 @@ def test_fits_of_records_print_what_was_reviewed(
             keep(runs, label)
 
     path = Path(__file__).with_name("fit.transcript")
-    check_transcript(path, lambda _verb, *words: fit(*words), given=given)
+    weigh = with_compact_documents(lambda _verb, *words: fit(*words))
+    check_transcript(path, weigh, given=given)
 
 
 def test_every_gpu_of_the_catalogue_can_be_requested(keep: Keep, fit: Weigh) -> None:

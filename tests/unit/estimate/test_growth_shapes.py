@@ -2,8 +2,7 @@
 
 import csv
 import math
-import random
-from collections.abc import Callable, Sequence
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,32 +20,11 @@ from weigh.measure import series
 from weigh.robust import rise_score, slope_interval
 from weigh.units import GIB, MIB
 
-SECONDS = 60.0
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from growth import SECONDS, Shape, noise, simulated
+
 ON_H100 = Path(__file__).parents[2] / "support/data/memory/training_on_h100.csv"
-Shape = Callable[[float], float]
-
-
-def noise(seed: int, samples: int, correlation: float, size: float) -> list[float]:
-    """Make noise of a size, each sample alike to the last by the correlation."""
-    draw = random.Random(seed)
-    step = size * math.sqrt(1 - correlation**2)
-    found = [draw.gauss(0, size)]
-    while len(found) < samples:
-        found.append(correlation * found[-1] + draw.gauss(0, step))
-    return found
-
-
-def run(
-    shape: Shape, samples: int = 200, off: Sequence[float] = (), longer: float = 1.0
-) -> tuple[list[float], list[int]]:
-    """Sample a shape over 0 to 1 (or *longer*) of a minute, in GiB."""
-    count = int(samples * longer)
-    at = [turn / (samples - 1) for turn in range(count)]
-    strays = off or [0.0] * count
-    memory = [
-        max(0, round(GIB * (shape(x) + e))) for x, e in zip(at, strays, strict=True)
-    ]
-    return [SECONDS * x for x in at], memory
 
 
 def steps(*rises: float) -> Shape:
@@ -56,7 +34,7 @@ def steps(*rises: float) -> Shape:
 @pytest.mark.parametrize("seconds", [0.5, SECONDS])
 @pytest.mark.parametrize("shape", [lambda x: 1 + x, lambda _: 1.0])
 def test_when_sampling_began_changes_nothing(shape: Shape, seconds: float) -> None:
-    times, memory = run(shape)
+    times, memory = simulated(shape)
     times = [time * seconds / SECONDS for time in times]
     late = [1000 + time for time in times]
     assert is_memory_growing(late, memory) is is_memory_growing(times, memory)
@@ -84,7 +62,7 @@ def test_a_start_up_that_came_in_steps_is_not_extrapolated() -> None:
 
 
 def test_a_rise_within_half_a_minute_is_no_growth_but_is_extrapolated() -> None:
-    times, memory = run(lambda x: 1 + x)
+    times, memory = simulated(lambda x: 1 + x)
     short = [time * 0.9 * START_UP / SECONDS for time in times]
     growth = growth_of(short, memory)
     assert growth is not None
@@ -93,20 +71,22 @@ def test_a_rise_within_half_a_minute_is_no_growth_but_is_extrapolated() -> None:
     assert ahead.low <= 11 * GIB <= ahead.high
 
 
+def found_growing(
+    shape: Shape, samples: int, correlation: float, size: float, *, runs: int
+) -> int:
+    """Return how many of so many noisy *runs* are found to grow."""
+    noises = (noise(seed, samples, correlation, size) for seed in range(runs))
+    found = [is_memory_growing(*simulated(shape, samples, off)) for off in noises]
+    return found.count(True)
+
+
 @pytest.mark.parametrize("correlation", [0, 0.5, 0.9])
 @pytest.mark.parametrize("samples", [30, 200])
 @pytest.mark.parametrize("size", [0.002, 0.1])
 def test_flat_memory_with_noise_is_growing_in_five_of_a_hundred_at_most(
     samples: int, correlation: float, size: float
 ) -> None:
-    alarms = sum(
-        is_memory_growing(
-            *run(lambda _: 1, samples, noise(seed, samples, correlation, size))
-        )
-        is True
-        for seed in range(100)
-    )
-    assert alarms <= 5
+    assert found_growing(lambda _: 1, samples, correlation, size, runs=100) <= 5
 
 
 @pytest.mark.parametrize("correlation", [0, 0.5])
@@ -114,13 +94,7 @@ def test_flat_memory_with_noise_is_growing_in_five_of_a_hundred_at_most(
 def test_a_rise_of_many_times_the_noise_is_found(
     rise: float, size: float, correlation: float
 ) -> None:
-    found = sum(
-        is_memory_growing(
-            *run(lambda x: 1 + rise * x, 200, noise(seed, 200, correlation, size))
-        )
-        is True
-        for seed in range(50)
-    )
+    found = found_growing(lambda x: 1 + rise * x, 200, correlation, size, runs=50)
     assert found >= 48
 
 
@@ -132,7 +106,7 @@ def test_an_extrapolation_holds_the_true_peak_at_its_level(
     held = 0
     for seed in range(100):
         off = noise(seed, int(200 * factor), correlation, size)
-        times, memory = run(lambda x: 1 + 0.5 * x, 200, off, longer=factor)
+        times, memory = simulated(lambda x: 1 + 0.5 * x, 200, off)
         growth = growth_of(times[:200], memory[:200])
         assert growth is not None
         ahead = extrapolate(growth, times[-1])
@@ -141,7 +115,7 @@ def test_an_extrapolation_holds_the_true_peak_at_its_level(
 
 
 def test_the_rate_that_goes_on_is_that_of_the_last_quarter() -> None:
-    growth = growth_of(*run(lambda x: 1 + x - 0.3 * max(0.0, x - 0.7)))
+    growth = growth_of(*simulated(lambda x: 1 + x - 0.3 * max(0.0, x - 0.7)))
     assert growth is not None
     assert growth.trend is not None
     assert growth.trend.rate == pytest.approx(0.7 * GIB / SECONDS, rel=0.02)
@@ -151,7 +125,7 @@ def test_a_collectors_saw_tooth_that_leaks_is_carried_on() -> None:
     def shape(x: float) -> float:
         return 0.3 + 0.4 * (x * 20 % 1) + 0.5 * x
 
-    times, memory = run(shape, 400, longer=5)
+    times, memory = simulated(shape, 400, [0.0] * 2000)
     growth = growth_of(times[:400], memory[:400])
     assert growth is not None
     ahead = extrapolate(growth, times[-1])
@@ -166,35 +140,25 @@ def test_a_saw_tooth_that_leaks_is_found(phase: float) -> None:
     def flat(x: float) -> float:
         return 1 + (x * 40 + phase) % 1
 
-    assert is_memory_growing(*run(leaking, 400)) is True
-    assert is_memory_growing(*run(flat, 400)) is False
+    assert is_memory_growing(*simulated(leaking, 400)) is True
+    assert is_memory_growing(*simulated(flat, 400)) is False
 
 
 def test_a_leak_beneath_a_peak_of_its_own_is_found() -> None:
-    times, memory = run(lambda x: 3 if 0.4 < x < 0.42 else 1 + 0.5 * x)
+    times, memory = simulated(lambda x: 3 if 0.4 < x < 0.42 else 1 + 0.5 * x)
     assert is_memory_growing(times, memory) is True
 
 
 def test_a_slow_leak_is_found_though_the_run_released_its_memory_at_the_end() -> None:
-    found = sum(
-        is_memory_growing(
-            *run(
-                lambda x: 1 + 0.1 * x if x < 0.95 else 0.1,
-                off=[
-                    e if n < 190 else 0
-                    for n, e in enumerate(noise(seed, 200, 0.3, 0.01))
-                ],
-            )
-        )
-        is True
-        for seed in range(20)
-    )
-    assert found >= 18
+    def leak(x: float) -> float:
+        return 1 + 0.1 * x if x < 0.95 else 0.1
+
+    assert found_growing(leak, 200, 0.3, 0.01, runs=20) >= 18
 
 
 @pytest.mark.parametrize("rises", [(0.3, 0.5, 0.7, 0.9), (0.4, 0.6, 0.8)])
 def test_even_steps_that_go_on_are_growth(rises: tuple[float, ...]) -> None:
-    assert is_memory_growing(*run(steps(*rises))) is True
+    assert is_memory_growing(*simulated(steps(*rises))) is True
 
 
 @pytest.mark.parametrize(
@@ -203,12 +167,12 @@ def test_even_steps_that_go_on_are_growth(rises: tuple[float, ...]) -> None:
 def test_steps_that_stopped_or_come_ever_later_are_not(
     rises: tuple[float, ...],
 ) -> None:
-    assert is_memory_growing(*run(steps(*rises))) is False
+    assert is_memory_growing(*simulated(steps(*rises))) is False
 
 
 @given(st.floats(0.05, 0.7), st.floats(0.1, 1))
 def test_memory_that_levels_out_states_when(full: float, rise: float) -> None:
-    growth = growth_of(*run(lambda x: 0.2 + rise * min(x / full, 1)))
+    growth = growth_of(*simulated(lambda x: 0.2 + rise * min(x / full, 1)))
     assert growth is not None
     assert growth.growing is False
     assert growth.since is not None
@@ -217,7 +181,7 @@ def test_memory_that_levels_out_states_when(full: float, rise: float) -> None:
 
 @given(st.floats(1, 100), st.integers(0, 1000))
 def test_more_steps_never_need_less(factor: float, seed: int) -> None:
-    growth = growth_of(*run(lambda x: 1 + x, 200, noise(seed, 200, 0, 0.02)))
+    growth = growth_of(*simulated(lambda x: 1 + x, 200, noise(seed, 200, 0, 0.02)))
     assert growth is not None
     near, far = (extrapolate(growth, SECONDS * f) for f in (factor, factor * 1.5))
     assert growth.peak <= near.low <= near.value <= near.high

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from called_weigh import called_here, work_alone_in
 from sized_runs import peak
-from transcript import check_transcript
+from transcript import check_transcript, with_compact_documents
 
 from weigh.cli.main import run_cli
 from weigh.model.record import (
@@ -122,7 +122,8 @@ def test_what_history_requests_is_as_it_was_reviewed(
     path = Path(__file__).with_name("history.transcript")
     in_folder = {str(tmp_path): "FOLDER"}
 
-    check_transcript(path, lambda _verb, *words: weigh(*words), in_folder, given)
+    called = with_compact_documents(lambda _verb, *words: weigh(*words))
+    check_transcript(path, called, in_folder, given)
 
     notes = [row for row in path.read_text().splitlines() if row.startswith("2> # ")]
     assert max(map(len, notes)) <= len("2> ") + 80

@@ -1,15 +1,17 @@
 """The recordings of real tools, and what a reader forecasts on the way."""
 
-import gzip
-import json
+import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from weigh.model.record import ReportedProgress
-from weigh.progress.reader import RunProgressReader
 
-DIRECTORY = Path(__file__).parents[2] / "support" / "data" / "progress"
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from progress import RECORDINGS, forecasts, forecasts_at, recorded_rows
+
 SHARES = (0.09, 0.1, 0.2, 0.5, 0.8)
 
 
@@ -38,28 +40,27 @@ class Look(NamedTuple):
 
 def names(folder: str = ".") -> list[str]:
     """Return the recordings of *folder*, with its name before a slash."""
-    paths = sorted((DIRECTORY / folder).glob("*.jsonl.gz"))
+    paths = sorted((RECORDINGS / folder).glob("*.jsonl.gz"))
     return [f"{folder}/{path.name.split('.')[0]}".removeprefix("./") for path in paths]
 
 
 @cache
 def looks(name: str) -> dict[float, Look]:
     """Return the forecast at each share of the way from the first count to the end."""
-    with gzip.open(DIRECTORY / f"{name}.jsonl.gz", "rt") as file:
-        rows = [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
-    reader, end = RunProgressReader(), rows[-1][0]
-    begin = end
-    for at, chunk in rows:
-        reader.feed(chunk, at)
-        if reader.forecast(at):
-            begin = at
-            break
-    reader, found, waiting = RunProgressReader(), {}, iter(rows)
-    row = next(waiting, None)
-    for share in SHARES:
-        moment = begin + share * (end - begin)
-        while row and row[0] <= moment:
-            reader.feed(row[1], row[0])
-            row = next(waiting, None)
-        found[share] = Look(reader.forecast(moment), end - moment)
-    return found
+    found = forecasts(recorded_rows(RECORDINGS / f"{name}.jsonl.gz"), SHARES)
+    return {
+        share: Look(*at_share) for share, at_share in zip(SHARES, found, strict=True)
+    }
+
+
+def looks_at(
+    printed: Sequence[tuple[float, str]], shares: Sequence[float], more: float = 0.0
+) -> list[Look]:
+    """Return the forecast at each share of what a run *printed*.
+
+    It runs for *more* seconds after that.
+    """
+    end, rows = printed[-1][0], [(at, text.encode()) for at, text in printed]
+    moments = [share * end for share in shares]
+    lefts = [end - moment + more for moment in moments]
+    return list(map(Look, forecasts_at(rows, moments), lefts))

@@ -70,12 +70,6 @@ def held_back_epochs(turn: int) -> str:
 LETTERS = str.maketrans("0123456789", "abcdefghij")  # a name for each number
 TO_TEN, TO_TWENTY = range(1, 11), range(1, 21)
 FOLDS = [45, 44, 69, 32, 83, 63, 58, 44, 45]  # rounds of other lengths
-PARTS = (
-    f"fold {fold}/5 epoch {epoch}/4 batch {batch}/10\n"
-    for fold in range(1, 6)
-    for epoch in range(1, 5)
-    for batch in range(1, 11)
-)
 EVALUATED = (
     text
     for step in range(301)
@@ -108,15 +102,6 @@ NAMED_LATE = (
         ),
         pytest.param(
             rounds(
-                *(10, 20, lambda n: f"\nEpoch {n + 1}/10\n"),
-                lambda _, n: f"\r{n}/20 {BAR} 5s 40ms/step - loss: 0.5",
-                TO_TWENTY,
-            ),
-            *(50, 2.5, 10, 150),
-            id="a bar inside an epoch counts as its fraction",
-        ),
-        pytest.param(
-            rounds(
                 *(10, 20, lambda n: f"\nEpoch {n + 1}/10 lr 0.1\n"),
                 lambda _, n: tqdm(n, 20),
                 TO_TWENTY,
@@ -134,21 +119,6 @@ NAMED_LATE = (
             id="an epoch summed up after its bar is over",
         ),
         pytest.param(
-            rounds(
-                *(9, 10, lambda n: "" if n else "Namespace(epochs=20, lr=0.1)\n"),
-                lambda epoch, n: tqdm(n, 10, f"Epoch {epoch}"),
-            ),
-            *(45, 4.5, 20, 155),
-            id="epochs end where the program printed their number once",
-        ),
-        pytest.param(
-            rounds(
-                *(9, 10, lambda _: ""), lambda epoch, n: tqdm(n, 10, f"Epoch {epoch}")
-            ),
-            *(45, 4.5, None, None),
-            id="epochs without a total give no end",
-        ),
-        pytest.param(
             [(10.0 * n + 10, f"Epoch {n}/24 loss 0.5\n") for n in range(25)],
             *(60, 6, 25, 190),
             id="epochs counted from zero to one less are completed",
@@ -157,6 +127,11 @@ NAMED_LATE = (
             rounds(8, 10, lambda _: "", lambda turn, n: lightning(n, 10, turn)),
             *(25, 2.5, 8, 55),
             id="Lightning's epochs count from zero to the last",
+        ),
+        pytest.param(
+            [(0.0, "\r[1/50]   2%|# [00:00<?]"), *each_second(NAMED_LATE, 0.1)],
+            *(100, 2, 4, 100),
+            id="a bar that began before its epoch was named makes no epoch of it",
         ),
         pytest.param(
             rounds(7, 10, lambda _: "", lambda turn, n: lightning(n, 10, turn + 1)),
@@ -228,11 +203,6 @@ NAMED_LATE = (
             id="a bar seen only at its end is finished too",
         ),
         pytest.param(
-            rounds(5, 20, lambda _: "", lambda _, n: tqdm(n, 20), range(21)),
-            *(50, 50, None, None),
-            id="a bar that begins again and again gives no end",
-        ),
-        pytest.param(
             [
                 (sum(FOLDS[:n]) + step, tqdm(n, 9, "folds") * (not step) + bar)
                 for n, length in enumerate(FOLDS)
@@ -243,24 +213,6 @@ NAMED_LATE = (
             id="rounds of other lengths below an outer bar are of one counter",
         ),
         pytest.param(
-            rounds(
-                *(8, 13, lambda _: ""),
-                lambda epoch, n: (
-                    tqdm(min(n, 10), 10, f"Epoch {epoch + 1}/8 train")
-                    if n <= 10
-                    else tqdm(5 * (n - 10) // 2, 5, f"Epoch {epoch + 1}/8 valid")
-                ),
-                range(13),
-            ),
-            *(45, 45 / 13, 8, 8 * 13 - 45),
-            id="training and validation in turn are phases of an epoch",
-        ),
-        pytest.param(
-            each_second(PARTS, 1.0),
-            *(70, 1.75, 5, 130),
-            id="folds contain epochs and epochs batches",
-        ),
-        pytest.param(
             each_second(EVALUATED),
             *(200, 157, 300, None),
             id="an evaluation inside a training bar changes nothing",
@@ -269,11 +221,6 @@ NAMED_LATE = (
             rounds(20, 10, held_back_epochs, lambda _, n: tqdm(n, 10)),
             *(115, 11.5, 20, None),
             id="an epoch counter that is held back in a buffer is helped by its bar",
-        ),
-        pytest.param(
-            [(0.0, "\r[1/50]   2%|# [00:00<?]"), *each_second(NAMED_LATE, 0.1)],
-            *(100, 2, 4, 100),
-            id="a bar that began before its epoch was named makes no epoch of it",
         ),
         *(
             pytest.param(

@@ -6,13 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weigh.progress.pace import (
-    MOST_POINTS,
     ProgressHistory,
     ProgressPoint,
     StepPace,
-    last_change,
     pace,
-    time_at,
     without_pause,
 )
 
@@ -63,15 +60,13 @@ def mixed(values: list[float]) -> list[float]:
         ([9.0] * 5 + wavy(95), 1),  # a warm-up
         (wavy(100) + wavy(60, 3.0), 3),  # a change of level
         (wavy(90, 5.0) + wavy(90) + wavy(60, 2.0), 2),  # and two of them
-        ([4.0**n for n in range(8) for _ in range(64)], 4.0**7),  # without end: some
         ([*wavy(50), 3600.0, *wavy(50)], 1),  # suspended once
     ],
 )
 def test_the_pace_is_that_of_the_last_level(
     times: list[float], step_time: float
 ) -> None:
-    tolerance = 0.75 if step_time > 100 else 0.03
-    assert known(times).step_time == pytest.approx(step_time, rel=tolerance)
+    assert known(times).step_time == pytest.approx(step_time, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +144,6 @@ def test_steps_that_only_scatter_are_no_drift() -> None:
     assert half(known([0.5, 1.5] * 12)) < 0.3
 
 
-def test_the_place_of_a_change_is_found() -> None:
-    assert last_change(wavy(9) + wavy(15, 2.0)) == 9
-    assert last_change(wavy(24)) == last_change([]) == 0
-
-
 steps = st.lists(st.floats(1e-3, 1e5), min_size=3, max_size=80)
 
 
@@ -179,26 +169,8 @@ def test_a_run_twice_as_slow_takes_twice_as_long(
     assert scaled.remaining == pytest.approx(factor * plain.remaining, rel=1e-3)
 
 
-def test_a_history_keeps_its_ends_and_its_bound() -> None:
-    history = ProgressHistory()
-    for step in range(5000):
-        history.add(step, step)
-    assert len(history.points) <= MOST_POINTS
-    assert (history.points[0], history.points[-1]) == ((0, 0), (4999, 4999))
-
-
 def test_of_points_at_about_one_time_the_last_counts() -> None:
     history = ProgressHistory()
     for time, position in [(0, 0), (0, 0.5), (5, 1), (5.02, 9), (6, 9), (7, 3)]:
         history.add(time, position)
     assert history.points == [(0, 0.5), (5.02, 9)]
-
-
-@pytest.mark.parametrize(
-    ("position", "time"), [(-1, 0), (0, 0), (1, 5), (2, 10), (3, 30), (4, 50), (5, 50)]
-)
-def test_the_time_between_two_points_is_read_off_the_line(
-    position: float, time: float
-) -> None:
-    made = [ProgressPoint(0, 0), ProgressPoint(10, 2), ProgressPoint(50, 4)]
-    assert time_at(made, position) == time

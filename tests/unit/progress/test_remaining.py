@@ -1,14 +1,19 @@
 """When a list of tasks is done, against tasks that are played through."""
 
-import heapq
 import random
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.progress.eta import TaskDurations, TimeSpan, until_done
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from progress_lists import look, played
 
 SECONDS = st.floats(0.0, 1e6)
 TRIALS = 50
@@ -61,25 +66,6 @@ def test_many_tasks_are_summed_up_as_they_are_played() -> None:
     assert abs(summed.value - played_out.value) < 0.02 * played_out.value
 
 
-def moment(
-    times: Sequence[float], lanes: int, done: int
-) -> tuple[list[float], list[float], int, float]:
-    """Return what is done, what runs for how long, how many wait, and how long yet."""
-    free = [0.0] * lanes
-    tasks = []
-    for time in times:
-        begin = heapq.heapreplace(free, free[0] + time)
-        tasks.append((begin, begin + time))
-    ends = sorted(end for _, end in tasks)
-    now = ends[done - 1]
-    return (
-        [end - begin for begin, end in tasks if end <= now],
-        [now - begin for begin, end in tasks if begin <= now < end],
-        sum(begin > now for begin, _ in tasks),
-        ends[-1] - now,
-    )
-
-
 @pytest.mark.parametrize("lanes", [1, 4, 12])
 def test_the_interval_holds_while_short_tasks_are_done_and_long_ones_run(
     lanes: int,
@@ -89,11 +75,7 @@ def test_the_interval_holds_while_short_tasks_are_done_and_long_ones_run(
     held = 0
     for _ in range(TRIALS):
         times = [draw.lognormvariate(4.0, 0.4) for _ in range(60)]
-        done, begun, waiting, left = moment(times, lanes, draw.choice([6, 15, 40]))
-        all_known = TaskDurations(tuple(done), len(done), tuple(begun))
-        found = until_done(begun, waiting, all_known, lanes=lanes)
-        assert found is not None
-        held += found.low <= left <= found.high
+        held += look(played(times, lanes), lanes, draw.choice([6, 15, 40]))[0]
     assert held >= 0.84 * TRIALS
 
 
