@@ -9,7 +9,6 @@ from weigh.cli import status
 from weigh.model.job import JobRequest
 from weigh.render.status_lines import (
     JobStanding,
-    TaskFailure,
     WaitingElements,
     detail_lines,
 )
@@ -45,21 +44,6 @@ def test_the_screen_has_reason_since_when_and_when() -> None:
     text = " ".join(" ".join(shown).split())
     assert "next in line (for 2 h 10 m, expected to start about 20" in text
     assert max(map(len, shown)) <= 80
-
-
-def test_tasks_that_failed_alike_are_one_line_with_the_first_output() -> None:
-    same = [
-        TaskFailure(task=n, state="FAILED", words="bad seed", output=f"out/{n}")
-        for n in (1, 2, 3, 7)
-    ]
-    other = TaskFailure(task=5, state="TIMEOUT", output="out/5")
-    found = msgspec.structs.replace(standing(minutes=1), failures=(*same, other))
-
-    lines = [line.strip() for line in detail_lines(found, NOW)]
-
-    assert "failed   tasks 1-3,7  failed: bad seed" in lines
-    assert "failed   task 5  timeout" in lines
-    assert [line for line in lines if line.startswith("out/")] == ["out/1", "out/5"]
 
 
 def test_who_waits_for_a_job_waits_for_its_elements_which_still_write_records(
