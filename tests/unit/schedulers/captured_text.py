@@ -1,8 +1,7 @@
 """What real schedulers printed: Slurm 22.05.8 and Grid Engine 8.1.9, as captured.
 
-The files of sacct are of jobs on the rig of ``ci/slurm-up.sh``, whose sizes are known:
-``-polled`` with OverMemoryKill instead of control groups. The 25.05 files are written
-after that version's forms.
+The files of sacct are of jobs on the rig of ``ci/slurm-up.sh``, whose sizes are known.
+The 25.05 files are written after that version's forms.
 """
 
 from pathlib import Path

@@ -58,7 +58,6 @@ READERS: dict[str, Reader] = {
     "slurm-22.05-sacct-ended.txt": slurm.COMMANDS.parse_ended,
     "slurm-22.05-scontrol-job.txt": script.parse_scontrol_job,
     "slurm-22.05-sacct-past.txt": past_jobs(sacct.ACCOUNTING),
-    "slurm-22.05-sacct-polled.txt": past_jobs(sacct.ACCOUNTING),
     "gridengine-8.1.9-qhost.txt": lambda _: tuple(
         cell.node_of_host(host, TOTALS) for host in HOSTS
     ),
