@@ -97,8 +97,8 @@ class TaskFileRun:
         self._typed_name = typed_name
         self._shared: SharedQueue | None = None
         self._failed_before: tuple[FailedTask, ...] = ()
-        folder = context.options.output or output_folder(context.journal.path)
-        self._output = TasksOutput(None if context.options.ungroup else folder)
+        self._folder = context.options.output or output_folder(context.journal.path)
+        self._output = TasksOutput(None if context.options.ungroup else self._folder)
         opened.callback(self._output.close)
 
     def run(self, began: Seconds) -> FinishedRun:
@@ -204,7 +204,8 @@ class TaskFileRun:
             if end is None:
                 yield FailedTask(number, "failed in an earlier run")
                 continue
-            path = f"{self._output.folder}/{output_name(number, end.attempt)}"
+            # without --ungroup, perhaps
+            path = f"{self._folder}/{output_name(number, end.attempt)}"
             reason = f"{end.reason or 'failed'}, in an earlier run"
             yield FailedTask(number, reason, path if os.path.exists(path) else None)
 

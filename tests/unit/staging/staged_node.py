@@ -2,21 +2,21 @@
 
 import os
 import shutil
-import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 import pytest
-from written_programs import write_program
+from processes import PATIENCE, children_of
+from written_programs import kill_processes_with, write_program
 
 from weigh.model.staging import StagedInput, StagingPlan
 from weigh.staging.script import staged_script_lines
 
-PATIENCE = 60.0  # seconds until a test gives up; no test is about time
+_MARK = "STAGED_NODE"  # a variable of all that runs on a node
 
 
 Tools: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -92,7 +92,7 @@ class Node:
             process = subprocess.Popen(
                 ["bash", str(script)],
                 cwd=self.home,
-                env={**_environment(), **given, **(env or {})},
+                env={**_environment(), **given, _MARK: str(self.folder), **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
@@ -150,46 +150,21 @@ class Node:
             if task.process.poll() is None:
                 task.process.kill()
                 task.process.wait()
-        _end_all_in(self.folder)
+        # what a killed script left behind
+        kill_processes_with(f"{_MARK}={self.folder}")
 
     def close(self) -> None:
         self.close_tasks()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def until(predicate: Callable[[], object]) -> None:
-    """Wait for something to come true."""
-    end = time.monotonic() + PATIENCE
-    while not predicate():
-        if time.monotonic() > end:
-            pytest.fail("it did not come true")
-        time.sleep(0.02)
-
-
-def start_of(process: int) -> int:
-    """Return when *process* began, in ticks since the boot."""
-    line = Path(f"/proc/{process}/stat").read_bytes()
-    return int(line.rpartition(b")")[2].split()[19])
-
-
-def is_running(process: int) -> bool:
-    try:
-        line = Path(f"/proc/{process}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return line.rpartition(b")")[2].split()[0] not in b"ZX"
-
-
 def waits_for_lock(task: Task) -> bool:
     """Return whether a child of *task*'s shell is flock(1) that waits."""
-    children = Path(f"/proc/{task.process.pid}/task/{task.process.pid}/children")
-    for child in children.read_text().split():
-        try:
+    for child in children_of(task.process.pid):
+        with suppress(OSError):  # it ends
             words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if words[:2] == [b"flock", b"9"]:
-            return True
+            if words[:2] == [b"flock", b"9"]:
+                return True
     return False
 
 
@@ -235,14 +210,3 @@ def _text(path: Path) -> str:
 def _environment() -> dict[str, str]:
     foreign = ("SLURM", "SGE", "JOB_ID", "WEIGH", "TMPDIR")
     return {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-
-
-def _end_all_in(folder: Path) -> None:
-    """Kill what a killed script left behind: processes that are in *folder*."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            inside = (entry / "cwd").resolve().is_relative_to(folder)
-        except OSError:
-            continue
-        if inside:
-            os.kill(int(entry.name), signal.SIGKILL)

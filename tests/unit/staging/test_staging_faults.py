@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from staged_node import Node, Tools, until
+from processes import until
+from staged_node import Node, Tools
 
 from weigh.model.staging import StagedInput
 from weigh.staging.script import staged_script_lines

@@ -4,7 +4,8 @@ import os
 import shutil
 
 import pytest
-from staged_node import Node, Tools, until
+from processes import until
+from staged_node import Node, Tools
 
 from weigh.model.staging import StagingPlan
 

@@ -3,8 +3,8 @@
 import signal
 
 import pytest
-from processes import pending_signals
-from staged_node import Node, Task, Tools, until
+from processes import pending_signals, until
+from staged_node import Node, Task, Tools
 
 from weigh.model.staging import EarlierAttempts
 

@@ -5,17 +5,16 @@ import signal
 
 import msgspec
 import pytest
+from processes import is_running, until
 from staged_node import (
     Node,
     Task,
     Tools,
-    is_running,
-    start_of,
-    until,
     waits_for_lock,
 )
 
 from weigh.model.staging import StagingPlan
+from weigh.store.identity import process_identity
 
 WAITS = "touch ready; until [ -e go ]; do sleep 0.05; done; cat data/a >> seen"
 
@@ -180,7 +179,7 @@ def test_inputs_stay_for_a_task_of_this_boot_that_lives(
     task, *_ = _started(node, 1)
     (link,) = [path for path in node.found("task.*") if path.suffix != ".run"]
     boot, pid = os.readlink(link).split()[0], os.getpid()
-    text = words.format(boot=boot, pid=pid, start=start_of(pid))
+    text = words.format(boot=boot, pid=pid, start=process_identity(pid).start_time)
     (link.parent / "task.4711_9.1").symlink_to(text)
     _go(node)
     assert task.end() == 0

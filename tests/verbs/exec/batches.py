@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import uuid
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from processes import HASTY_WEIGH, until
+from processes import HASTY_WEIGH, is_running, until
 from run_captured import CapturedRun, run_captured
+from written_programs import processes_with
 
 from weigh.joblog import JoblogEntry, parse_line
 
@@ -133,14 +133,5 @@ class Batch:
 
     def marked(self) -> list[int]:
         """Return the ids of all processes that came of this batch and are alive."""
-        found = []
-        wanted = f"{_MARK}={self._mark}".encode()
-        for name in os.listdir("/proc"):
-            if not name.isdecimal():
-                continue
-            with suppress(OSError):
-                text = Path(f"/proc/{name}/environ").read_bytes()
-                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2]
-                if wanted in text and state.split()[0] not in "ZX":
-                    found.append(int(name))
-        return found
+        found = processes_with(variable=f"{_MARK}={self._mark}")
+        return [pid for pid in found if is_running(pid)]
