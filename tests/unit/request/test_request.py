@@ -142,6 +142,7 @@ LOOP = BatchTimes(
     None, 8, 8, forecast=WholeLoopForecast(300, 9, time=5000.0, left_out=4000.0)
 )
 IDLE = record(cpus_used=0.01, wall_time=600.0)
+KILLED_SOON = record("OUT_OF_MEMORY", cpus_used=1.6, wall_time=0.8)
 # what was measured; requests.texts has what is requested for it
 MEASURED: dict[str, list[Record]] = {
     "one run": [record()],
@@ -158,17 +159,8 @@ MEASURED: dict[str, list[Record]] = {
         )
     ],
     # what was killed or is too short does not count for CPUs, unless it is alone
-    **{
-        f"{state} after {wall_time} s{alone and ', alone'}": [
-            *([] if alone else [IDLE]),
-            record(state, cpus_used=1.6, wall_time=wall_time),
-        ]
-        for state, wall_time in (
-            ("OUT_OF_MEMORY", 0.8),
-            ("COMPLETED", 0.8),
-        )
-        for alone in ("", "alone")
-    },
+    "killed after 0.8 s, next to an idle one": [IDLE, KILLED_SOON],
+    "killed after 0.8 s": [KILLED_SOON],
     "waited for a CPU": [record(cpu_wait=waited(1.0))],
     # of a run that was stopped no time on CPUs of its own is known
     "waited for a CPU, and TIMEOUT": [record("TIMEOUT", cpu_wait=waited(1.0))],
@@ -177,7 +169,6 @@ MEASURED: dict[str, list[Record]] = {
         record(cpu_wait=waited(1.0), batches=LOOP)
     ],
     # bounds: what the headroom covers, and what shows nothing about the need
-    "a bound too wide to request": [record(peak_memory=peak(GIB, high=2 * GIB))],
     "a wide bound of the kernel's account": [
         record(peak_memory=msgspec.structs.replace(peak(GIB, high=2 * GIB), source=OWN))
     ],
@@ -286,9 +277,6 @@ MEASURED: dict[str, list[Record]] = {
         record(**jvm(64, 61, 0.1, "-Xmx64m"), **of_process(105))
     ],
     "a heap that was full": [record(**jvm(64, 61, 0.1), **of_process(105))],
-    "a set heap that was not full": [
-        record(**jvm(64, 40, 0.1, "-Xmx64m"), **of_process(105))
-    ],
 }
 
 
