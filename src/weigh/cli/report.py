@@ -138,14 +138,15 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
     here, since = here_now(options.warn_on_stderr), words["since"]
+    named = LAST if name is None else name  # an empty one is that of no job
     if words["reader"] == _PAPER:
-        click.echo(forms.compute_statement(here, name or LAST))
+        click.echo(forms.compute_statement(here, named))
     elif words["reader"] == _TICKET:
-        click.echo(forms.support_ticket(here, name or LAST))
+        click.echo(forms.support_ticket(here, named))
     elif name is None and words["html"] is None and words["metric"] is None:
         _print_job_list(forms.listed_jobs(here, since or _SINCE), words)
     else:
-        print_report(name or LAST, words)
+        print_report(named, words)
     return 0
 
 

@@ -1,6 +1,7 @@
 """The summary of a run and all of a record: golden text, and laws over any record."""
 
 from collections.abc import Callable
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 from any_values import PLAIN, values_of
 from hypothesis import given
 from hypothesis import strategies as st
+from sessions import check_session
 from some_requests import REQUESTS
-from transcript import check_texts, differences
+from transcript import check_texts
 
-from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     PeakMemory,
     Record,
@@ -22,7 +23,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.render.record_lines import render_record, render_summary
-from weigh.units import GIB, MIB
+from weigh.units import MIB
 
 PEAK = PeakMemory(
     value=392 * MIB,
@@ -88,79 +89,31 @@ def _written(writer: Callable[..., str], **changes: Any) -> str:
     return writer(record, *([request] if writer is render_summary else []))
 
 
-CARD = GpuUsage("GPU-1", "Tesla T4", peak_memory=3 * GIB, index=0)
-FOUR_RUNS = tuple(
-    RepeatedRun(
-        msgspec.structs.replace(
-            USAGE,
-            wall_time=wall,
-            gpus=(CARD,),
-            peak_memory=msgspec.structs.replace(PEAK, value=size * MIB),
-        ),
-        exit_code=0,
-        signal=None,
-        warmup=warmup,
-    )
-    for wall, size, warmup in [
-        (99.0, 999, True),
-        (3.0, 400, False),
-        (1.0, 200, False),
-        (2.0, 300, False),
-    ]
-)
-BOUNDS = {"low": 390 * MIB, "high": 401 * MIB}
-FLOOR = {"low": 0, "value": 9 * MIB, "high": 9 * MIB, "source": "launcher floor"}
-KILLED = RunOutcome("killed for memory", ("the kernel's oom_kill count rose by 1",))
-SCREENS: dict[str, dict[str, Any]] = {
-    "one process": {"request": REQUEST},
-    "a failure whose exit code stands once": {
-        "state": "FAILED",
-        "exit_code": 7,
-        "outcome": RunOutcome("exit code 7"),
-    },
-    "killed for memory": {
-        "state": "OUT_OF_MEMORY",
-        "exit_code": None,
-        "signal": 9,
-        "outcome": KILLED,
-    },
-    "several runs and the GPU of the biggest": {
-        "repeats": FOUR_RUNS,
-        "usage": {"gpus": (CARD,)},
-    },
-    "two runs, of which the median is one": {"repeats": FOUR_RUNS[1:3]},
-    "bounds that differ": {"peak": BOUNDS},
-    "bounds in two units": {"peak": BOUNDS | {"high": 2 * GIB}},
-    "bounds within 2 % are one figure": {"peak": {"high": 399 * MIB}},
-    "mapped files of a fifth are no row": {"peak": {"file": 70 * MIB}},
-    "more mapped files, and shared memory": {
-        "peak": {"file": 100 * MIB, "shared": 200 * MIB}
-    },
-    "too short to measure": {"peak": FLOOR},
-    "memory that rises": {"usage": {"growing": True}},
-    "several cores and processes": {"usage": {"cpus_used": 3.84, "processes": 5}},
-    "ended by a signal, which is named once": {
-        "state": "FAILED",
-        "signal": 11,
-        "outcome": RunOutcome("ended by SIGSEGV"),
-    },
-    "peaks that differ by kernel memory": {
-        "peak": {"kernel": MIB},
-        "usage": {"max_process_memory": 391 * MIB},
-    },
-    "little measured": {"usage": {"peak_memory": None, "cpu_time": None}},
-}
+def differing_lines(text: str, plain: str) -> list[str]:
+    """Return the lines of a text that stand in place of some of the plain one's."""
+    before, after = plain.splitlines(), text.splitlines()
+    rows = [*unified_diff(before, after, n=0, lineterm="")][2:]
+    fewer = len(before) - len(after)
+    words = [f"({fewer} fewer)"] if fewer > 0 else []
+    return [row[1:] for row in rows if row.startswith("+")] + words
 
 
-@pytest.mark.parametrize("writer", [render_summary, render_record])
-def test_records_are_written_as_they_were_reviewed(writer: Callable[..., str]) -> None:
+def test_a_plain_run_is_written_as_it_was_reviewed() -> None:
     texts = {
-        name: f"{_written(writer, **changes).rstrip()}\n"
-        for name, changes in SCREENS.items()
+        "in its summary": _written(render_summary, request=REQUEST),
+        "all of its record": f"{_written(render_record).rstrip()}\n",
     }
-    if writer is render_record:
-        texts = differences(texts)
-    check_texts(Path(__file__).with_name(f"{writer.__name__}.texts"), texts)
+    check_texts(Path(__file__).with_name("plain_run.texts"), texts)
+
+
+def test_worked_examples_of_records() -> None:
+    def differs(**changes: Any) -> None:
+        for writer in (render_summary, render_record):
+            lines = differing_lines(_written(writer, **changes), _written(writer))
+            print(*lines, sep="\n", end="\n" if lines else "")
+
+    names = {"differs": differs, "PEAK": PEAK, "USAGE": USAGE}
+    check_session(Path(__file__).with_name("records.session"), names)
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "gridengine", "htcondor", None])

@@ -111,17 +111,20 @@ def test_an_array_too_long_for_one_job_is_several(
         pytest.skip("this machine takes an array of any length")
     commands = type(KINDS[weigh.scheduler].backend)
     monkeypatch.setattr(commands, "array_limit", lambda *_: known_answer(3))
-    last = "[ -e flag ] || { touch flag; exit 1; }; touch 7"
-    plan = weigh.plan(*(f"touch {n}" for n in range(1, 7)), last)
+    once = "[ -e once{0} ] || {{ touch once{0}; exit 1; }}; touch {0}"
+    plan = weigh.plan(
+        *(f"touch {n}" for n in range(1, 4)), *map(once.format, range(4, 8))
+    )
     job = weigh.submit(plan)
-    assert weigh.finish(job) == {"COMPLETED": 6, "FAILED": 1}
+    assert weigh.finish(job) == {"COMPLETED": 3, "FAILED": 4}
     assert len(weigh.status(job)["jobs"]) == 3
-    assert all((weigh.folder / str(n)).exists() for n in range(1, 7))
 
     again = weigh.resume(job)["again"]
 
-    assert [one["tasks"] for one in again] == [[7]]
+    assert [one["tasks"] for one in again] == [[4, 5, 6, 7]]
     assert weigh.finish(job) == {"COMPLETED": 7}
+    assert len(weigh.status(job)["jobs"]) == 5  # what is resumed is cut as well
+    assert all((weigh.folder / str(n)).exists() for n in range(1, 8))
 
 
 @mainly("gridengine")
