@@ -94,27 +94,17 @@ class NvmlLibrary:
         if code:
             raise _start_error(code, self._words(code))
 
-    def call(self, name: str, *words: object) -> None:
-        """Call a function.
+    def call(self, name: str, *words: object, accepted: int = 0) -> None:
+        """Call a function; *accepted* is a number that is no failure.
+
+        Without room for its answer (`_TOO_SMALL`) one returns how many there are.
 
         Raises:
             NvmlError: it failed, or this driver is older than it.
         """
         code = self._function(name)(*words)
-        if code:
+        if code not in {0, accepted}:
             raise NvmlError(code, self._words(code))
-
-    def count(self, name: str, *words: object) -> None:
-        """Call a function without room for its answer: it returns how many there are.
-
-        Raises:
-            NvmlError: as for `call`, but not for the missing room.
-        """
-        try:
-            self.call(name, *words)
-        except NvmlError as error:
-            if error.value != _TOO_SMALL:
-                raise
 
     def text(self, name: str, *words: object) -> str:
         """Return the text that a function writes.
@@ -300,7 +290,8 @@ class _NvmlGpu:
     def _listed(self, kind: str) -> dict[int, Bytes | None] | None:
         def listed(name: str) -> list[ctypes.Structure]:
             count = c_uint(0)
-            self._library.count(name, self._handle, byref(count), None)
+            room = (self._handle, byref(count), None)
+            self._library.call(name, *room, accepted=_TOO_SMALL)
             if not count.value:
                 return []
             count = c_uint(2 * count.value)  # more may have come meanwhile
@@ -322,7 +313,8 @@ class _NvmlGpu:
         name, count = "nvmlDeviceGetRetiredPages", c_uint(0)
 
         def pages() -> int:
-            self._library.count(name, self._handle, cause, byref(count), None)
+            room = (self._handle, cause, byref(count), None)
+            self._library.call(name, *room, accepted=_TOO_SMALL)
             return count.value
 
         return self._ask(pages)
