@@ -185,9 +185,12 @@ def test_nobody_is_looked_for_while_nothing_is_started(
     assert seen(tree) == {11, 12}
 
 
-def test_a_loadavg_that_never_moves_ends_no_walk(
-    proc: DoctoredProc, tree: ProcTree
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_loadavg_that_never_moves_or_is_missing_ends_no_walk(
+    proc: DoctoredProc, tree: ProcTree, *, is_missing: bool
 ) -> None:
+    if is_missing:
+        proc.remove("loadavg")
     children: list[int] = []
     for pid in range(11, 40):
         children.append(pid)
@@ -248,15 +251,6 @@ def test_page_tables_and_stacks_are_the_jobs_too() -> None:
     assert reading is not None
     assert reading.kernel == (64 + 3 * 28) * KIB
     assert reading.threads == 3
-
-
-def test_without_loadavg_the_tree_is_walked_at_every_look(
-    proc: DoctoredProc, tree: ProcTree
-) -> None:
-    proc.remove("loadavg")
-    for children in ([11], [11, 12], [11, 12, 13]):
-        proc.family({TOP: children, children[-1]: []})
-        assert seen(tree) == set(children)
 
 
 @given(odd=st.binary(max_size=200))

@@ -1,5 +1,4 @@
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -12,7 +11,6 @@ from nvml_script import GIB, MIB, Script
 from processes import until
 from run_captured import run_captured
 
-from weigh.measure.gpu_account import PER_PROCESS
 from weigh.measure.gpu_sampler import GpuSampler, ReadingSchedule
 from weigh.model.gpu import GpuUsage
 from weigh.probe.nvml import NvmlProbe
@@ -66,19 +64,6 @@ def is_sampling(thread: threading.Thread) -> bool:
 def only(sampler: GpuSampler) -> GpuUsage:
     (usage,) = sampler.stop(DEADLINE)
     return usage
-
-
-def test_a_rise_and_fall_while_the_job_runs_is_its_peak(nvml: Script) -> None:
-    nvml.gpus(1, used=GIB, procs="99:1")
-    with sampling() as sampler:
-        # the baseline is read before start returns
-        assert [one.memory_before for one in sampler.usages()] == [GIB]
-        for held in (2 * GIB, 7 * GIB, 3 * GIB):
-            nvml.lines["0.procs"] = f"99:{GIB},71:{held}"
-            nvml.set("0.used", GIB + held)
-            let_look(sampler)
-        usage = only(sampler)
-    assert (usage.peak_memory, usage.source) == (7 * GIB, PER_PROCESS)
 
 
 def test_a_gpu_lost_midway_keeps_its_figures_and_is_reported(nvml: Script) -> None:
@@ -240,12 +225,6 @@ def test_a_call_that_hangs_keeps_neither_figures_nor_the_exit(
     assert (done.returncode, done.stderr) == (0, "")
     assert f"[{MIB}]" in done.stdout
     assert "has not answered" in done.stdout
-
-
-def test_nothing_of_nvml_is_imported_by_the_sampler_itself() -> None:
-    code = "import sys, weigh.measure.gpu_sampler; print('ctypes' in sys.modules)"
-    said = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert said == "False\n"
 
 
 def test_signals_are_left_to_the_main_thread(nvml: Script) -> None:

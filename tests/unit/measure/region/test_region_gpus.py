@@ -13,7 +13,7 @@ from weigh.errors import GpuError
 from weigh.flow.run.regions import batches, measured, phase, timeit
 from weigh.measure.region import loops, timing
 from weigh.measure.region import tracker as region_tracker
-from weigh.measure.region.gpu_meter import RegionGpuMeter, joined_gpu_memory
+from weigh.measure.region.gpu_meter import RegionGpuMeter
 from weigh.measure.region.tracker import RegionTracker, current
 from weigh.model.gpu import GpuMemory
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
@@ -227,12 +227,6 @@ def test_of_a_gpu_whose_memory_has_not_changed_the_last_reading_counts() -> None
     meter = RegionGpuMeter(lambda: fake_gpu, lambda: 0.0, print)
     found = [meter.read()[0].after for _ in range(3)]
     assert found == [100 * MIB, 100 * MIB + GIB, 100 * MIB + GIB]
-
-
-def test_two_stretches_join_to_the_firsts_before_and_the_laters_after() -> None:
-    first = GpuMemory("a", 1, 5, 9, torch_allocated=4)
-    later = GpuMemory("a", 5, 2, 7, torch_reserved=6)
-    assert joined_gpu_memory([first], [later]) == (GpuMemory("a", 1, 2, 9, 4, 6),)
 
 
 @pytest.mark.usefixtures("tracker")
