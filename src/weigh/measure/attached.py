@@ -93,9 +93,9 @@ def _cpu_time(tree: ProcTree) -> Seconds:
     return sum(each.cpu_time for each in times if each is not None)
 
 
-def command_of_process(pid: int, root: str = "/proc") -> list[str]:
+def command_of_process(pid: int) -> list[str]:
     """Read a process's argv; empty when it is gone or a kernel thread."""
-    text = os.fsdecode(file_head(f"{usable_proc(root)}/{pid}/cmdline"))
+    text = os.fsdecode(file_head(f"{usable_proc()}/{pid}/cmdline"))
     return text.split("\0")[:-1]
 
 

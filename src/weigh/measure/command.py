@@ -128,11 +128,7 @@ class _MeasuredCommand:
                 self._closing.callback(opened.close)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
-        launcher_peak, launcher_time = self._launcher.launch(
-            command, env, self._watch.streams
-        )
-        # the launcher's own start is not the job's CPU time
-        self._system = -launcher_time
+        launcher_peak = self._launcher.launch(command, env, self._watch.streams)
         self._watcher = watcher = TreeWatcher(
             self._tree,
             self._watch.interval,
@@ -235,7 +231,7 @@ class _MeasuredCommand:
             self._reaped += 1
             self._user += used.ru_utime
             self._system += used.ru_stime
-            used_so_far = self._user + max(0.0, self._system)
+            used_so_far = self._user + self._system
             watcher.most_cpu_time = max(watcher.most_cpu_time, used_so_far)
             watcher.tracker.reap(used.ru_maxrss * KIB)
             self._ended = watcher.elapsed()
@@ -296,7 +292,7 @@ class _MeasuredCommand:
             usage = msgspec.structs.replace(
                 usage,
                 user_time=self._user,
-                system_time=max(0.0, self._system),
+                system_time=self._system,
                 memory_limit=read_memory_limit() if status else None,
             )
             traffic = read_reaped_io()

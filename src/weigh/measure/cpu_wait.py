@@ -14,7 +14,7 @@ CPU: that time stays.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from weigh.model.record import CpuWait
@@ -74,11 +74,9 @@ class CpuWaits:
         *,
         proc_folder: str = "/proc",
         groups: str = "/sys/fs/cgroup",
-        clock: Callable[[], Seconds] = time.thread_time,
     ) -> None:
         self._proc = usable_proc(proc_folder)
         self._groups = groups
-        self._clock = clock
         # nanoseconds that each living thread ran and waited
         self._live: dict[tuple[int, int], tuple[int, int]] = {}
         self._ran = self._waited = 0.0  # seconds, of ended threads too
@@ -101,7 +99,7 @@ class CpuWaits:
 
         *current_time* are seconds since the run began.
         """
-        began = self._clock()
+        began = time.thread_time()
         before, self._live = self._live, {}
         spans: list[tuple[Seconds, Seconds]] = []  # ran, waited since the last look
         for pid, tid in (key for one in readings for key in self._threads_of(one)):
@@ -121,7 +119,7 @@ class CpuWaits:
         self._most_threads = max(self._most_threads, len(spans))
         if self._own_at_first is None:
             self._own_at_first = self._ran
-        return max(_INTERVAL, (self._clock() - began) / _SHARE)
+        return max(_INTERVAL, (time.thread_time() - began) / _SHARE)
 
     def finish(self) -> None:
         """Note that all processes have ended."""

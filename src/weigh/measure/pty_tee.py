@@ -28,7 +28,6 @@ _BLOCK = 64 * KIB  # bytes per read
 _WINDOW = struct.Struct("HHHH")
 _HIGHEST = 1 << 20  # above any descriptor
 _PATIENCE = 2.0  # seconds for the copier to finish after the job
-_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _NEWLINE = b"\n"
 _ERASE = b"\r\x1b[K"  # to the first column, and delete to the end of the line
 _QUIET_FOR = 50  # ms without output until the line is drawn again below it
@@ -310,23 +309,18 @@ def _copy_streams(passages: list[OutputPassage], line: "_DrawnLine") -> None:
     poll.register(line.notes, select.POLLIN)
     for passage in passages:
         poll.register(passage.outer, select.POLLIN)
-        poll.register(passage.target, 0)  # reports when its reader has closed it
     while passages:
         # wait for a pause in the output, then draw the line below it
         found = poll.poll(_QUIET_FOR if line.is_due else None)
         if not found:
             line.draw()
-        for fd, what in found:
+        for fd, _event in found:
             if fd == line.notes and not line.read():
                 poll.unregister(fd)
             for passage in tuple(passages):
-                is_over = (passage.outer == fd and not passage.copy(line)) or (
-                    passage.target == fd and what & _GONE
-                )
-                if is_over:
+                if passage.outer == fd and not passage.copy(line):
                     poll.unregister(passage.outer)
-                    poll.unregister(passage.target)
-                    # the job gets SIGPIPE or EIO
+                    # where its reader has gone, the job gets SIGPIPE or EIO
                     passage.close_ends("outer", "side")
                     passages.remove(passage)
 
