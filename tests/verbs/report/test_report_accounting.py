@@ -169,21 +169,19 @@ def report_text(name: str) -> str:
 
 
 def test_figures_of_accounting_are_judged_as_they_were_reviewed() -> None:
-    path = Path(__file__).with_name("figures.texts")
-    check_answers(path, {"figures of weigh | of accounting": accounting_words})
+    def interval(config: str) -> float | None:
+        return slurm_accounting.parse_interval(config.replace("; ", "\n"))
+
+    asked = {
+        "figures of weigh | of accounting": accounting_words,
+        "seconds between samples of Slurm, by its configuration": interval,
+    }
+    check_answers(Path(__file__).with_name("figures.texts"), asked)
 
 
 def test_jobs_without_a_record_are_reported_as_they_were_reviewed() -> None:
     texts = {name: report_text(name) for name in UNMEASURED}
     check_texts(Path(__file__).with_name("accounting.texts"), texts)
-
-
-def test_how_often_slurm_samples_is_read_from_its_configuration() -> None:
-    def interval(config: str) -> float | None:
-        return slurm_accounting.parse_interval(config.replace("; ", "\n"))
-
-    path = Path(__file__).with_name("intervals.texts")
-    check_answers(path, {"seconds between samples": interval})
 
 
 def test_where_accounting_is_missing_or_refuses_nothing_is_reported() -> None:
