@@ -1,4 +1,4 @@
-"""Names of jobs, and ``last`` after ``weigh exec``, ``scan`` and ``run``."""
+"""Names of jobs, ``last`` after ``weigh exec``, ``scan`` and ``run``, or a job runs."""
 
 import json
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from processes import until
 
 Weigh = Callable[..., tuple[int, str, str]]
 TASKS = "true\nsh -c 'echo no luck; exit 3'\ntrue\n"
@@ -105,3 +106,23 @@ def test_a_plan_submitted_under_another_name_keeps_its_own(
         code, out, err = weigh(verb, name)
         assert (code, err) == (0, ""), (verb, name)
         assert "renamed" in out or verb in {"logs", "cancel"}, (verb, name)
+
+
+@pytest.mark.parametrize("plan", [("--node", "2"), ("--node", "1", "--hours", "0")])
+def test_status_and_report_count_the_same_states(
+    weigh: Weigh, submitted: Callable[..., None], plan: tuple[str, ...]
+) -> None:
+    wait = "until [ -e go ]; do sleep .05; done"
+    submitted("true\n" * 8 + f"touch begun; {wait}\n" * 4, plan=plan, wait=False)
+    until(Path("begun").exists)
+    shown = []
+    for verb in ("status", "report", "status"):
+        document = json.loads(weigh(verb, "last", "--json")[1])
+        states = (
+            document["jobs"][0]["tasks"] if verb == "status" else document["states"]
+        )
+        shown.append({state: number for state, number in states.items() if number})
+    Path("go").touch()
+    assert weigh("status", "last", "--wait")[0] == 0
+    if shown[0] == shown[2]:  # else a task began in between
+        assert shown[1] == shown[0]

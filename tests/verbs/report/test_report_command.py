@@ -15,6 +15,7 @@ from run_captured import run_captured
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 from some_requests import a_submitted_job
 from transcript import check_transcript
+from written_programs import room_for
 
 from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.report.runs import runs_of_view
@@ -131,11 +132,38 @@ def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) 
     assert report_of(say, "tag").cpu_hours == pytest.approx(5.0)
 
 
-def test_a_page_into_a_closed_pipe_is_no_error(root: str) -> None:
-    measured(root, 1)
+def test_a_page_is_written_to_a_file_or_to_standard_output(
+    root: str, say: Say, tmp_path: Path
+) -> None:
+    measured(root, 1, label="train")
+    written = say("report", "train", "-o", "out.html")
+    assert written == (0, "", "weigh: wrote out.html\n")
+    html = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert html.startswith("<!DOCTYPE html>")
+    assert "<title>train 000000 - weigh report</title>" in html
+    assert say("report", "train", "-o", "-") == (0, html, "")
+
     line = f"{sys.executable} -m weigh report -o - | /usr/bin/head -c 9"
     ran = subprocess.run(["/bin/bash", "-c", line], capture_output=True, check=False)
     assert (ran.stdout, ran.stderr) == (b"<!DOCTYPE", b"")
+
+
+def test_a_page_that_cannot_be_written_leaves_the_one_before(
+    root: str, say: Say, tmp_path: Path
+) -> None:
+    measured(root, 1)
+    code, _, err = say("report", "last", "-o", "no/such/out.html")
+    assert (code, err.endswith("(create it first: mkdir -p no/such)\n")) == (125, True)
+    page = tmp_path / "out.html"
+    page.write_text("the page before")
+    page.chmod(0o644)
+    with room_for(2048):
+        code, _, err = say("report", "last", "-o", "out.html")
+    assert (code, err) == (125, "weigh: cannot write out.html: File too large\n")
+    assert page.read_text() == "the page before"
+    assert [one.name for one in tmp_path.glob("out.html*")] == ["out.html"]
+    assert say("report", "last", "-o", "out.html")[0] == 0
+    assert page.stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize(
