@@ -21,8 +21,9 @@ from weigh.measure.watcher import (
     start_gpu_sampler,
 )
 from weigh.model.record import RunMeasurement, Usage
-from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
+from weigh.probe.proc import ProcTree, usable_proc
 from weigh.probe.visible import ORDER, VARIABLE
+from weigh.process_ids import is_own_proc
 from weigh.regular_file import file_head
 from weigh.units import Seconds
 

@@ -29,7 +29,8 @@ from weigh.measure.watcher import (
 from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.cgroup import read_cgroup, read_memory_limit
 from weigh.probe.perf import open_cpu_clock
-from weigh.probe.proc import ProcTree, is_own_proc, read_reaped_io
+from weigh.probe.proc import ProcTree, read_reaped_io
+from weigh.process_ids import is_own_proc
 from weigh.units import KIB, MIB, Seconds
 
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers

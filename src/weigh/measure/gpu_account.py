@@ -15,6 +15,7 @@ import msgspec
 
 from weigh.model.gpu import GPU_FAULTS, HEALTHY, UNTOUCHED, GpuProcess, GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading
+from weigh.process_ids import is_process_id_in_use
 from weigh.units import Bytes, Seconds
 
 PER_PROCESS = "NVML per process"
@@ -60,19 +61,6 @@ class _BoundedMean(msgspec.Struct):
             self.least, self.most = min(self.least, value), max(self.most, value)
 
 
-def process_exists(pid: int) -> bool:
-    """Return whether *pid* is a process here, of any user."""
-    if pid <= 0:  # a driver's word for a process of another namespace
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True
-
-
 def is_process_of_mine(pid: int) -> bool:
     """Return whether *pid* is a process of this user here."""
     try:
@@ -94,7 +82,7 @@ class GpuAccount:
         self,
         device: GpuDevice,
         started: Seconds,
-        exists: Callable[[int], bool] = process_exists,
+        exists: Callable[[int], bool] = is_process_id_in_use,
         *,
         is_mine: Callable[[int], bool] = is_process_of_mine,
         joined: bool = False,

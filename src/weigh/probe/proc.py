@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from weigh.process_ids import is_own_proc
 from weigh.units import KIB, Bytes, Seconds
 
 _STATUS_BYTES = 16384  # a thousand groups come before the memory
@@ -30,19 +31,6 @@ _MOST_OPEN = 200  # processes with open descriptors, up to three each
 _OPEN_SHARE = 4  # of the descriptors weigh may have, processes with open ones
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-
-
-def is_own_proc(root: str = "/proc") -> bool:
-    """Return whether the process ids in *root* are those that this process uses.
-
-    False in a pid namespace that still shows the /proc of another one: there, 1234 is
-    another process here, or none.
-    """
-    link = f"{root}/self"
-    try:
-        return os.readlink(link) == str(os.getpid())
-    except OSError:  # a dangling link: this process is not in that namespace
-        return not os.path.lexists(link)
 
 
 def usable_proc(root: str = "/proc") -> str:

@@ -24,7 +24,8 @@ import msgspec
 
 from weigh import waits
 from weigh.errors import UsageError
-from weigh.probe.proc import IoReading, is_own_proc, parse_children, usable_proc
+from weigh.probe.proc import IoReading, parse_children, usable_proc
+from weigh.process_ids import is_own_proc
 from weigh.regular_file import file_head
 from weigh.runner.attempt import KernelUsage, TaskAttempt
 from weigh.runner.events import PastRuns, RunOpened

@@ -8,6 +8,7 @@ import os
 
 import msgspec
 
+from weigh.process_ids import is_own_proc, is_process_id_in_use
 from weigh.regular_file import file_head
 
 LENGTH = 12  # hex digits of an id
@@ -107,7 +108,7 @@ def is_alive(wanted: ProcessIdentity, root: str = "/") -> bool:
     """
     status = _process_status(wanted.pid, root)
     if status is None:
-        return _number_in_use(wanted.pid)
+        return is_process_id_in_use(wanted.pid)
     state, start_time = status
     # another start time: the process id was used again
     return state not in "ZX" and wanted.start_time in {None, start_time}
@@ -115,7 +116,7 @@ def is_alive(wanted: ProcessIdentity, root: str = "/") -> bool:
 
 def _process_status(pid: int, root: str) -> tuple[str, int] | None:
     # the same number would be another process there
-    if not _has_proc_of_namespace(root):
+    if not is_own_proc(os.path.join(root, "proc")):
         return None
     # the name may contain spaces and parentheses, so fields count from the last ")"
     line = file_head(os.path.join(root, "proc", str(pid), "stat"))
@@ -123,31 +124,6 @@ def _process_status(pid: int, root: str) -> tuple[str, int] | None:
     if len(fields) <= _START_TIME:
         return None
     return fields[0].decode("ascii", "replace"), int(fields[_START_TIME])
-
-
-def _has_proc_of_namespace(root: str) -> bool:
-    """Return whether /proc has the process ids of this process's namespace.
-
-    This is probe.proc.is_own_proc, which the store may not import.
-    """
-    link = os.path.join(root, "proc/self")
-    try:
-        return os.readlink(link) == str(os.getpid())
-    except OSError:
-        return not os.path.lexists(link)
-
-
-def _number_in_use(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # there os.kill would terminate the process with any signal
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # another user's process: it exists
-    except PermissionError:
-        return True
-    return True
 
 
 def _host_name() -> str:

@@ -1,11 +1,13 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weigh import process_ids
 from weigh.measure.gpu_account import (
     DEVICE_RISE,
     PER_PROCESS,
@@ -13,7 +15,6 @@ from weigh.measure.gpu_account import (
     gpu_columns,
     health_of,
     idle_for,
-    process_exists,
 )
 from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading
@@ -268,8 +269,17 @@ def test_a_column_holds_its_last_value_between_looks() -> None:
 
 
 def test_this_very_process_exists_and_an_impossible_one_does_not() -> None:
-    assert process_exists(os.getpid())
-    assert not process_exists(1 << 30)
+    found = [process_ids.is_process_id_in_use(pid) for pid in (os.getpid(), 0, 1 << 30)]
+    assert found == [True, False, False]
+
+
+def test_where_signal_0_is_one_no_process_gets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On Windows it is Ctrl-C."""
+    windows = SimpleNamespace(name="nt", kill=lambda *_: pytest.fail("a signal"))
+    monkeypatch.setattr(process_ids, "os", windows)
+    assert process_ids.is_process_id_in_use(os.getpid())
 
 
 @pytest.mark.parametrize(
