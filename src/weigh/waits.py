@@ -35,6 +35,7 @@ class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     # ending tasks
     second_signal: Seconds = 3.0  # sooner, it is the first one, passed on by a shell
     orphans_reported: Seconds = 5.0  # after their task has ended
+    orphans_of_run_killed: Seconds = 5.0  # after TERM, of the command of weigh run
     orphans_killed: Seconds = 2.0  # after TERM, of no task that runs
     survivors_killed: Seconds = 5.0  # after TERM, of tasks of an earlier run
     end_after_kill: Seconds = 15.0  # then a process cannot be killed

@@ -47,8 +47,6 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest time between samples."""
     wait_orphans: bool = True
     """Wait for processes that outlive the command; else stop them."""
-    grace: Seconds = 5.0
-    """Between TERM and KILL for orphans."""
     checkpoint: Callable[[RunMeasurement, int | None], None] = lambda *_: None
     """Called with the measurement so far and the command's process id."""
     notify: Callable[[str], None] | None = None
@@ -143,9 +141,7 @@ class _MeasuredCommand:
             ),
         )
         self._closing.callback(watcher.close)
-        self._orphans = CommandOrphans(
-            self._tree, watcher.elapsed, self._watch.grace, self._watch.notify
-        )
+        self._orphans = CommandOrphans(self._tree, watcher.elapsed, self._watch.notify)
         watcher.call_at(self._call_witness, _WITNESS_AFTER)
         self._checkpoints = RunCheckpoints(
             watcher, lambda: self._watch.checkpoint(self.measurement(), self._leader)

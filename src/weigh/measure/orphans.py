@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
+from weigh import waits
 from weigh.probe.proc import ProcTree
 from weigh.units import Seconds
 
@@ -35,13 +36,11 @@ class CommandOrphans:
         self,
         tree: ProcTree,
         clock: Callable[[], Seconds],
-        grace: Seconds,
         notify: Callable[[str], None] | None,
     ) -> None:
         self.wake_at: Seconds = float("inf")
         self._tree = tree
         self._clock = clock
-        self._grace = grace
         self._notify = notify
         self._announce_at: Seconds | None = None
         # out of reach: all that is left belongs to other users
@@ -77,7 +76,7 @@ class CommandOrphans:
     def _stop(self) -> None:
         if not self._was_terminated:
             self._was_terminated = True
-            self.wake_at = self._clock() + self._grace
+            self.wake_at = self._clock() + waits.times.orphans_of_run_killed
             self._send_all(signal.SIGTERM)
             self._send_all(signal.SIGCONT)  # a stopped process takes no TERM
         elif self._clock() >= self.wake_at:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from weigh import waits
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
@@ -33,7 +34,6 @@ from weigh.units import Bytes, Seconds
 _WALK_SHARE = 0.005
 _WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have children too
 _LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
-_GRACE = 5.0  # seconds between TERM and KILL for orphans
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
@@ -377,10 +377,10 @@ class _PortableRun:
             now = self._watcher.elapsed()
             if kill_at is None and (stop or self._got_end_signal()):
                 self._tree.end_all()
-                kill_at = now + _GRACE
+                kill_at = now + waits.times.orphans_of_run_killed
             elif kill_at is not None and (now >= kill_at or self._got_second_signal):
                 self._tree.end_all(at_once=True)
-            if kill_at is not None and now >= kill_at + _GRACE:
+            if kill_at is not None and now >= kill_at + waits.times.end_after_kill:
                 break  # another user's process
             time.sleep(max(0.0, self._watcher.pause()))
             self._watcher.look_if_due()

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, Weigh, is_running, pending_signals, until
+from processes import HASTY_WEIGH, PATIENCE, Weigh, is_running, pending_signals, until
 
 # A daemon as the book has it: forked twice, a session of its own, deaf to TERM. It
 # keeps what its standard output was, so that a test can wait for its end.
@@ -24,13 +24,6 @@ if os.fork() == 0:
 os.wait()
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.005)
-"""
-# Runs a command with a grace that no test minds to wait for.
-IMPATIENT = """
-import sys
-from weigh.measure.command import WatchSettings, run_command
-measured = run_command(sys.argv[1:], {}, WatchSettings(grace=0.1), [])
-sys.exit(measured.exit_code or 128 + (measured.signal or -128))
 """
 
 
@@ -128,15 +121,9 @@ STOPPED: dict[str, tuple[str, tuple[str, ...], str, int]] = {
 def test_nothing_is_left_of(weigh: Weigh, tmp_path: Path, what: str) -> None:
     script, deaf_to, name, code = STOPPED[what]
     daemon, _ = _daemon(tmp_path, *deaf_to)
-    process = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT, "sh", "-c", script, "sh", *daemon],
-        stdout=subprocess.PIPE,
-        env=weigh.env(),
-        cwd=weigh.folder,
-    )
-    weigh.started.append(process)
-    assert process.stdout is not None
-    process.stdout.readline()  # it is ready
+    weigh.program = HASTY_WEIGH
+    words = ("-q", "--", "sh", "-c", script, "sh", *daemon)
+    process, _ = weigh.start_ready(*words)  # it is ready
     if name:
         process.send_signal(signal.Signals[f"SIG{name}"])
     assert process.wait(PATIENCE) == code
