@@ -37,15 +37,15 @@ GpuListener = Callable[[tuple[GpuDevice, ...], tuple[GpuReading, ...]], None]
 class ReadingBudget:
     """The time that readings may take: a share of all, and a credit."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, credit: Seconds = _CREDIT) -> None:
         self._share = share
-        self._left = _CREDIT
+        self._left = self._credit = credit
         self._paid_at: Seconds = 0.0
 
     def pause_after(self, spent: Seconds, current_time: Seconds) -> Seconds:
         """Pay for a reading; return the seconds until the next can be paid for."""
         earned = self._share * (current_time - self._paid_at)
-        self._left = min(_CREDIT, self._left + earned) - spent
+        self._left = min(self._credit, self._left + earned) - spent
         self._paid_at = current_time
         return max(0.0, -self._left / self._share)
 

@@ -167,7 +167,6 @@ def _read_cgroup_file(path: str) -> str:
 
 
 _STAT_BYTES = 16384  # bytes of memory.stat
-_FIGURE_BYTES = 64  # bytes of a file with one number
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _EVENTS = {1: "memory.oom_control", 2: "memory.events"}
 _USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
@@ -297,4 +296,4 @@ class GroupGauge:
 
     def _figure(self, name: str) -> Bytes | None:
         fd = self._fds.get(name)
-        return None if fd is None else int(os.pread(fd, _FIGURE_BYTES, 0))
+        return None if fd is None else int(os.pread(fd, _STAT_BYTES, 0))

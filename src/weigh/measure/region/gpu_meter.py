@@ -27,10 +27,10 @@ _T = TypeVar("_T")
 # seconds that a driver that hangs stops the program, once; one without persistence mode
 # starts slowly
 _PATIENCE: Seconds = 10.0
-# of a program's time, what readings may take; meanwhile the last one counts. One takes
-# some ms, but where other threads are busy in Python, each call of the driver waits for
-# the interpreter: 0.5 s at each edge of a phase with four such threads and four GPUs
-_SHARE = 0.05
+# of a program's time, what readings may take, and the seconds beyond it; then the last
+# one counts. One takes some ms, but where other threads are busy in Python, each call
+# of the driver waits for the interpreter: 0.5 s in all with four threads and four GPUs
+_SHARE, _CREDIT = 0.05, 2.0
 _EDGES = "read as regions begin and end: what was in use before, and the program's own"
 
 
@@ -73,7 +73,7 @@ class RegionGpuMeter:
         # by UUID, in CUDA's and torch's order
         self._accounts: dict[str, GpuAccount] = {}
         self._moment: tuple[GpuMemory, ...] = ()
-        self._budget = ReadingBudget(_SHARE)
+        self._budget = ReadingBudget(_SHARE, _CREDIT)
         self._next: Seconds = 0.0  # until then the last reading counts
 
     def read(self) -> tuple[GpuMemory, ...]:
