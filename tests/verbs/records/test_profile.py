@@ -28,11 +28,10 @@ ARGUMENTS = ("--lr", "0.1", "--", "-x", "two words", "other.py", "---", "-h")
 OUTSIDE = {"SLURM_JOB_ID", "SGE_TASK_ID", "NSLOTS", "JOB_ID", "WEIGH_CHANNEL"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("profile")
-    (folder / "train.py").write_text(PROGRAM)
-    return folder
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    return tmp_path
 
 
 def weigh_profile(
@@ -51,35 +50,18 @@ def weigh_profile(
     )
 
 
-@pytest.fixture(scope="module")
-def profiled_run(folder: Path) -> subprocess.CompletedProcess[str]:
-    return weigh_profile(folder, "--", sys.executable, "train.py", *ARGUMENTS)
-
-
 @needs_scalene
-def test_the_program_gets_its_arguments_streams_and_name(
-    profiled_run: subprocess.CompletedProcess[str],
-) -> None:
-    argv, words, name = json.loads(profiled_run.stdout.splitlines()[0])
+def test_the_program_runs_as_without_and_its_profile_is_kept(folder: Path) -> None:
+    done = weigh_profile(folder, "--", sys.executable, "train.py", *ARGUMENTS)
+    argv, words, name = json.loads(done.stdout.splitlines()[0])
     assert (argv, words, name) == (["train.py", *ARGUMENTS], "some words", "__main__")
+    assert done.returncode == 3
 
-
-@needs_scalene
-def test_the_programs_exit_code_passes_through(
-    profiled_run: subprocess.CompletedProcess[str],
-) -> None:
-    assert profiled_run.returncode == 3
-
-
-@needs_scalene
-def test_the_profile_is_kept_with_the_records_and_named_on_stderr(
-    profiled_run: subprocess.CompletedProcess[str], folder: Path
-) -> None:
     (path,) = (folder / "store" / "profiles").iterdir()
     (measured,) = json.loads(path.read_bytes())["files"].values()
     largest = max(measured["lines"], key=lambda line: line["n_peak_mb"])
     assert largest["lineno"] == 2
-    assert f"weigh: profile: store/profiles/{path.name} " in profiled_run.stderr
+    assert f"weigh: profile: store/profiles/{path.name} " in done.stderr
 
 
 @needs_scalene
