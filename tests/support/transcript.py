@@ -56,7 +56,7 @@ def with_compact_documents(weigh: CalledWeigh) -> CalledWeigh:
 
     def call(*words: str) -> tuple[int, str, str]:
         code, out, err = weigh(*words)
-        if "--json" in words and out:
+        if "--json" in words and out.startswith("{"):
             members = [
                 f"{key}: {json.dumps(it)}" for key, it in json.loads(out).items()
             ]

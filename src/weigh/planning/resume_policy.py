@@ -490,7 +490,8 @@ def healer_stop_reason(
         return None
     if total is None:
         return "no time limit, so the hours of --heal cannot be kept"
-    return f"a further round makes {total:.3g} CPU hours, and --heal allows {budget:g}"
+    hours_text = f"{float(f'{total:.3g}'):,g}"  # three digits, without an exponent
+    return f"a further round makes {hours_text} CPU hours, and --heal allows {budget:g}"
 
 
 def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:

@@ -165,7 +165,9 @@ def figure_change_text(figure_name: str, unit: Unit, change: FigureChange) -> st
 
 def _ratio_words(figure_name: str, ratio: float, change: FigureChange) -> str:
     if ratio >= _MANY_TIMES:
-        return f"{ratio:.3g} x as much"
+        # three digits, below a million without an exponent
+        times = float(f"{ratio:.3g}")
+        return f"{times:,g} x as much"
     off = ratio - 1
     if abs(off) < _SAME:
         return "the same"

@@ -8,7 +8,7 @@ import msgspec
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.history import ENOUGH, MOST_SEEN, HistoryPrediction
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import printable_text
+from weigh.render.printable import printable_text, three_digit_text
 from weigh.units import (
     Bytes,
     count_with_noun,
@@ -231,7 +231,8 @@ def _extrapolation_notes(learnt: RequestFromHistory) -> Iterator[str]:
     # a parameter of whole numbers gets a whole number
     if float(largest).is_integer() and float(size).is_integer():
         between = round(between)
+    times = three_digit_text(reach)
     yield (
-        f"{name}={size:g} is {reach:.2g} x the largest measured; extrapolation "
+        f"{name}={size:g} is {times} x the largest measured; extrapolation "
         f"{trusted} trusted that far: measure {name}={between:g} first"
     )

@@ -12,7 +12,13 @@ from weigh.model.record import (
     ProgramRegions,
     WholeLoopForecast,
 )
-from weigh.render.printable import WIDTH, padded_text, printable_text, shortened_text
+from weigh.render.printable import (
+    WIDTH,
+    padded_text,
+    printable_text,
+    shortened_text,
+    three_digit_text,
+)
 from weigh.units import (
     Bytes,
     count_with_noun,
@@ -114,7 +120,7 @@ def phase_cells(phase: ProgramPhase) -> tuple[str, ...]:
     cpu = "-" if phase.cpu_time is None else format_brief(phase.cpu_time)
     return (
         _phase_name(phase),
-        _call_count_text(phase.calls),
+        call_count_text(phase.calls),
         format_brief(phase.wall_time),
         cpu,
         size_or_dash(phase.memory_before),
@@ -357,10 +363,11 @@ def _is_bound(phase: ProgramPhase) -> bool:
     return phase.peak_memory is not None and (phase.source or "").startswith(_BOUND)
 
 
-def _call_count_text(call_count: int) -> str:
+def call_count_text(call_count: int) -> str:
+    """Write a number of calls, from 100,000 on in millions."""
     if call_count < 100_000:  # noqa: PLR2004 - six digits to read
         return f"{call_count:,}"
-    return f"{call_count / 1e6:.3g}M"
+    return f"{three_digit_text(call_count / 1e6)}M"
 
 
 def _size_difference_text(memory_size: Bytes | None, less: Bytes | None) -> str:

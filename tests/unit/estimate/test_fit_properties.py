@@ -230,25 +230,6 @@ def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
     assert advice.target is not None
 
 
-@pytest.mark.parametrize(
-    ("held", "line", "expected"),
-    [
-        ((1000, 1500, 2000), 3500, 3500),  # its slopes agree
-        ((1000, 1400, 1900), 3250, 3283),  # 6 % of the way to 3800
-        ((1000, 1100, 1300), 1750, 1835),  # a tenth of the way to 2600: never more
-        ((1000, 2000, 3100), 6250, 6250),  # above twice the 3100 of half the size
-    ],
-)
-def test_a_line_leans_towards_proportionality_as_far_as_its_slopes_disagree(
-    held: tuple[int, ...], line: float, expected: float
-) -> None:
-    pairs = [(100.0 * at, size * float(MIB)) for at, size in enumerate(held, start=1)]
-    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
-    assert made.curve.at(600) == pytest.approx(line * MIB)
-    assert made.predict(600) == pytest.approx(expected * MIB)
-    assert made.predict(300) == pytest.approx(held[-1] * MIB)
-
-
 # as a person chooses them: each at least a fifth larger than the one before
 growing_sizes = st.lists(st.floats(1.2, 2.5), min_size=3, max_size=6).map(
     lambda ratios: [100 * math.prod(ratios[:turn]) for turn in range(len(ratios) + 1)]

@@ -3,7 +3,6 @@
 import json
 import os
 import pwd
-import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from called_weigh import called_here, work_alone_in
 from run_captured import run_captured
 from transcript import check_transcript
 
-from weigh.units import GIB, MIB
+from weigh.units import GIB
 
 Weigh = Callable[..., tuple[int, str, str]]
 CAPTURED = Path(__file__).parents[1] / "schedulers" / "captured"
@@ -127,21 +126,6 @@ def test_accounting_is_read_for_the_days_that_were_typed(
     accounting(rows(*GOOD))
     assert weigh(accounts="sacct:x,7d")[0] == 0
     assert "-u someone -S now-7days" in (tmp_path / "asked").read_text()
-
-
-def test_no_advice_is_above_what_completed_whatever_the_jobs(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    chance = random.Random(11)
-    for _ in range(15):
-        asked = chance.randint(200, 5000)
-        jobs = [
-            ("x", "COMPLETED", chance.randint(5, 4000), f"{asked}M", f"{used}M")
-            for used in (chance.randint(1, asked) for _ in range(chance.randint(1, 12)))
-        ]
-        accounting(rows(*jobs))
-        memory = json.loads(weigh("--json")[1])["memory"]
-        assert memory <= asked * MIB
 
 
 def test_real_qacct_is_requested_the_address_space_that_its_limit_counts(

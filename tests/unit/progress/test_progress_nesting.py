@@ -88,26 +88,9 @@ NAMED_LATE = (
     ("printed", "until", "done", "total", "left"),
     [
         pytest.param(
-            rounds(
-                *(5, 10, lambda n: tqdm(n, 5, "epochs")),
-                lambda _, n: tqdm(n, 10, "steps", below=1),
-            ),
-            *(23, 2.3, 5, 27),
-            id="of two nested bars the outer one spans the run",
-        ),
-        pytest.param(
             rounds(*(10, 10, lambda n: tqdm(n, 10)), lambda _, n: tqdm(n, 10, below=1)),
             *(35, 3.5, 10, 65),
             id="nested bars without a name and of one total are distinguished",
-        ),
-        pytest.param(
-            rounds(
-                *(10, 20, lambda n: f"\nEpoch {n + 1}/10 lr 0.1\n"),
-                lambda _, n: tqdm(n, 20),
-                TO_TWENTY,
-            ),
-            *(50, 2.5, 10, 150),
-            id="an epoch with a figure before its bar is under way",
         ),
         pytest.param(
             rounds(

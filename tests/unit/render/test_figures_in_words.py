@@ -10,6 +10,7 @@ from weigh.flow.report.forms import escaped_markdown
 from weigh.model.progress import MemoryExtrapolation
 from weigh.render.comparison_lines import FigureChange, figure_change_text
 from weigh.render.printable import short_command, three_digit_text
+from weigh.render.region_lines import call_count_text
 from weigh.render.words import extrapolation_words, unit_value_text
 from weigh.units import GIB
 
@@ -40,6 +41,7 @@ def test_words_are_as_they_were_reviewed() -> None:
         {
             "a figure in its unit": figure_text,
             "hours": lambda text: three_digit_text(float(text)),
+            "calls of a phase": lambda text: call_count_text(int(text)),
             "a change of time": change_text,
             "a change of utilisation": lambda points: figure_change_text(
                 "gpu_utilization", "per cent", FigureChange(2.0, float(points))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs_to_compare import V100, guide_run, repeated, run, usage
+from runs_to_compare import V100, repeated, run, usage
 from terminal_columns import columns_of
 from transcript import check_texts
 
@@ -52,12 +52,10 @@ PAIRS: dict[str, tuple[list[Record], list[Record]]] = {
             ("commit", {"provenance": CodeProvenance(git_commit="b" * 40)}),
         )
     },
-    "a parameter of one side": ([run()], [run("b", parameters={"lr": 0.1})]),
     "a parameter that differs within a side": (
         [run("a", parameters={"n": 1})],
         [run("b", parameters={"n": 1}), run("c", parameters={"n": 2}), run("d")],
     ),
-    "what one side did not measure": ([run()], [guide_run(50)]),
     # of which no GPUs are known
     "repeats without a usage of the whole": (
         [run("a")],

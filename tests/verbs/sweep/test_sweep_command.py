@@ -1,5 +1,7 @@
 import csv
+import errno
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 from called_weigh import called_here
 from processes import WEIGH
-from transcript import check_transcript
+from transcript import check_transcript, with_compact_documents
 
 Weigh = Callable[..., tuple[int, str, str]]
 
@@ -139,9 +141,25 @@ def test_a_pattern_stands_for_the_files_that_match_unless_it_is_quoted(
     ]
 
 
+def test_a_folder_that_cannot_be_read_is_named(weigh: Weigh) -> None:
+    """It is no folder without a match, of which the value may be meant as text."""
+    Path("loop").symlink_to("loop")
+    Path("closed").mkdir(mode=0)
+    folders = {"loop": errno.ELOOP}
+    if not os.access("closed", os.R_OK):  # all but root
+        folders["closed"] = errno.EACCES
+    answers = [weigh(f"x={folder}/*", "--", "run", "{x}") for folder in folders]
+    Path("closed").chmod(0o700)
+    assert answers == [
+        (2, "", f"weigh: cannot read {folder}: {os.strerror(reason)}\n")
+        for folder, reason in folders.items()
+    ]
+
+
 def test_all_that_sweep_prints_is_as_it_was_reviewed(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     transcript = Path(__file__).with_name("sweep.transcript")
-    check_transcript(transcript, lambda _verb, *words: weigh(*words))
+    called = with_compact_documents(lambda _verb, *words: weigh(*words))
+    check_transcript(transcript, called)
     assert list(tmp_path.iterdir()) == []

@@ -356,7 +356,8 @@ def _statement_items(runs: Sequence[ReviewedRun]) -> Iterator[tuple[str, str]]:
     yield "Total time", ", ".join(hours)
     if totals.energy is not None:
         of = f", measured in {totals.measured:,} of {count_with_noun(len(runs), 'run')}"
-        yield "Energy of the GPUs", f"{totals.energy / _JOULES_PER_KWH:.3g} kWh{of}"
+        energy = three_digit_text(totals.energy / _JOULES_PER_KWH)
+        yield "Energy of the GPUs", f"{energy} kWh{of}"
 
 
 def _known_figures(runs: Sequence[ReviewedRun], field: str) -> list[float]:

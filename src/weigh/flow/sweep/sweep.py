@@ -3,6 +3,7 @@
 import filecmp
 import os
 import random
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -147,8 +148,21 @@ def _tasks_of_places(expanded_sweep: _ExpandedSweep, places: range) -> tuple[Tas
 
 
 def _matching(pattern: str) -> list[str]:
-    """Return the files that a pattern matches, in the order of a shell's."""
-    return sorted(glob(pattern, recursive=True))
+    """Return the files that a pattern matches, in the order of a shell's.
+
+    Raises:
+        UsageError: its folder cannot be read: then no file matches, for another reason.
+    """
+    found = sorted(glob(pattern, recursive=True))
+    if not found:
+        folder = os.path.dirname(re.split(r"[*?[]", pattern)[0]) or os.curdir
+        try:
+            os.scandir(folder).close()
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise UsageError(f"cannot read {folder}: {error.strerror}") from error
+    return found
 
 
 def _check_command(argv: Sequence[str], grid: ParameterGrid) -> None:
