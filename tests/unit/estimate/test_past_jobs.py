@@ -132,7 +132,9 @@ def test_real_qacct_is_requested_the_address_space_that_its_limit_counts(
     weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
 ) -> None:
     text = (CAPTURED / "gridengine-8.1.9-qacct.txt").read_text()
-    accounting(text.replace("ru_wallclock ", "ru_wallclock 9"), name="qacct")
+    text = text.replace("ru_wallclock ", "ru_wallclock 9")
+    tasks = (text.replace("taskid       1 ", f"taskid       {n} ") for n in (1, 2, 3))
+    accounting("".join(tasks), name="qacct")
 
     code, out, _ = weigh(accounts="qacct:arr")
 
