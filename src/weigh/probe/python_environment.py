@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from glob import escape, glob
+from shutil import which
 
 from weigh.model.doctor import PythonEnvironment, TorchBuild
 from weigh.regular_file import file_head
@@ -17,13 +18,8 @@ _OF_CONDA = "conda-meta"
 
 def find_python(env: Mapping[str, str]) -> str | None:
     """Find the ``python`` (or else ``python3``) that is first on PATH."""
-    folders = [one for one in env.get("PATH", "").split(os.pathsep) if one]
-    for name in ("python", "python3"):
-        for folder in folders:
-            path = os.path.join(folder, name)
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                return path
-    return None
+    path = env.get("PATH", "")
+    return which("python", path=path) or which("python3", path=path)
 
 
 def environment_of(python: str | None) -> PythonEnvironment:
