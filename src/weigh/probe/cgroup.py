@@ -246,18 +246,15 @@ class GroupGauge:
         self.folder = folder
         self.version = version
         self._fds: dict[str, int] = {}
-        try:
-            for name in ("memory.stat", _USAGE[version]):
-                self._fds[name] = os.open(f"{folder}/{name}", _READ_ONLY)
-        except OSError:
-            self.close()
-            raise
-        # memory.peak came with Linux 5.19, the other file is of version 1
-        for name in (_PEAK[version], _KERNEL_MEMORY):
+        needed = ("memory.stat", _USAGE[version])
+        # memory.peak came with Linux 5.19, the last one is of version 1
+        for name in (*needed, _PEAK[version], _KERNEL_MEMORY):
             try:
                 self._fds[name] = os.open(f"{folder}/{name}", _READ_ONLY)
             except OSError:
-                continue
+                if name in needed:
+                    self.close()
+                    raise
 
     def close(self) -> None:
         """Close the descriptors."""

@@ -6,6 +6,7 @@ environment names the same job and node.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -20,8 +21,6 @@ _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was star
 _SETTLED_AFTER = 1.0
 _LONGEST_LIST = 1 << 20  # bytes of a cgroup list
 _LONGEST_COMMAND = 1 << 12  # bytes of a command line
-# controllers of version 1: any of them may show the job's group
-_HIERARCHIES = ("freezer", "memory", "pids", "cpuset", "devices", "cpuacct")
 
 
 class JobGroup(msgspec.Struct, frozen=True):
@@ -39,23 +38,17 @@ def find_job_group(
     The job's folder is called *prefix* and a number. Both versions of the interface are
     read; None if no group of that name is mounted.
     """
-    paths = parse_groups(cgroup_text)
-    # the last is version 2, whose line names no controller
-    for name in (*_HIERARCHIES, ""):
-        parts = paths.get(name, "").split("/")
-        at = next((i for i, word in enumerate(parts) if _is_job(word, prefix)), None)
-        # below the job's folder are its steps
-        if at is None or at + 1 >= len(parts):
+    # below the job's folder are its steps
+    job_and_step = re.compile(rf"(.*?/{re.escape(prefix)}[0-9]+)/([^/]+)")
+    # any controller of version 1 may show it; version 2, whose line names none, is last
+    for name, path in sorted(parse_groups(cgroup_text).items(), reverse=True):
+        found = job_and_step.match(path)
+        if found is None:
             continue
-        folder = os.path.join(root, name) if name else root
-        job = folder + "/".join(parts[: at + 1])
+        job = f"{root}/{name}{found[1]}" if name else f"{root}{found[1]}"
         if os.path.isfile(f"{job}/cgroup.procs"):
-            return JobGroup(job, f"{job}/{parts[at + 1]}")
+            return JobGroup(job, f"{job}/{found[2]}")
     return None
-
-
-def _is_job(word: str, prefix: str) -> bool:
-    return word.startswith(prefix) and word.removeprefix(prefix).isdecimal()
 
 
 class MemberSigns(msgspec.Struct, frozen=True, kw_only=True):
