@@ -20,8 +20,7 @@ ALLOWED = {
     "flow/run/channel.py": {"SLURM_PROCID"},
     # jobs of any batch system, also of those that are not in the table
     "measure/memory/ledger.py": {"SLURM_JOB_ID", "SGE_TASK_ID"},
-    "measure/ranks.py": {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}
-    | {"SLURM_STEP_ID"},
+    "measure/ranks.py": {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} | {"SLURM_STEP_ID"},
     "planning/launchers.py": {"srun"},
     "planning/make_plan.py": {"srun", "SLURM_CPUS_PER_TASK", "SLURM_NNODES"}
     | {"SLURM_NODEID"},

@@ -27,7 +27,7 @@ _STEP = "SLURM_STEP_ID"
 
 
 class _RankLauncher(NamedTuple):
-    """A launcher's name, and its variables: a rank, how many there are, the local rank.
+    """A launcher's name, and its variables: a rank, and how many there are.
 
     ``world`` are variables that name the one start that the ranks belong to.
     """
@@ -35,25 +35,21 @@ class _RankLauncher(NamedTuple):
     name: str
     rank: str
     size: str
-    local: str
     world: tuple[str, ...] = (_STEP,)
 
 
 _OUTERMOST = "step"
 _LAUNCHERS = (  # the innermost first
-    _RankLauncher(
-        "torch", "RANK", "WORLD_SIZE", "LOCAL_RANK", ("TORCHELASTIC_RUN_ID", _STEP)
-    ),
+    _RankLauncher("torch", "RANK", "WORLD_SIZE", ("TORCHELASTIC_RUN_ID", _STEP)),
     _RankLauncher(
         "openmpi",
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
         # some of its ranks are in a step of srun, those on the node of mpirun in none
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", _STEP),
     ),
-    _RankLauncher("pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    _RankLauncher(_OUTERMOST, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    _RankLauncher("pmi", "PMI_RANK", "PMI_SIZE"),
+    _RankLauncher(_OUTERMOST, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
 
@@ -67,13 +63,7 @@ def rank_in_environment(env: Mapping[str, str]) -> RecordedRank | None:
         size = _whole_rank_number(env.get(names.size))
         if rank is not None and size is not None and size > 1:
             step = next((env[name] for name in names.world if env.get(name)), None)
-            return RecordedRank(
-                rank,
-                _whole_rank_number(env.get(names.local)),
-                size=size,
-                step=step,
-                launcher=names.name,
-            )
+            return RecordedRank(rank, size=size, step=step, launcher=names.name)
     return None
 
 

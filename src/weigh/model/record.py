@@ -220,7 +220,6 @@ class RecordedRank(msgspec.Struct, frozen=True):
     """
 
     rank: int
-    local_rank: int | None = None  # on its node; None: not numbered there
     host: str | None = None
     pid: int | None = None
     peak_memory: Bytes | None = None

@@ -65,7 +65,7 @@ PROGRESS = _lines(RunningProgress(run="r1", time=1.0, slots=2))
 CHANNEL = _lines(
     ProcessLine(
         "1:0",
-        RecordedRank(0, 0, "cn1", 1),
+        RecordedRank(0, "cn1", 1),
         1 << 21,
         (GpuUsage(uuid="GPU-1", name="V100"),),
     ),

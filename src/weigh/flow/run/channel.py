@@ -244,7 +244,7 @@ def with_own_rank(
     if own is None:
         return measurement
     host = os.uname().nodename if hasattr(os, "uname") else None
-    rank = RecordedRank(own.rank, own.local_rank, host)
+    rank = RecordedRank(own.rank, host)
     return msgspec.structs.replace(measurement, ranks=(rank,))
 
 

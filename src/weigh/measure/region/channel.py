@@ -97,7 +97,7 @@ class RegionFile:
         own = rank_in_environment(env)
         if own is not None:
             host = os.uname().nodename if hasattr(os, "uname") else None
-            self.rank = RecordedRank(own.rank, own.local_rank, host, os.getpid())
+            self.rank = RecordedRank(own.rank, host, os.getpid())
         self._warn = warn
         # the program may change its directory; "": not under weigh run; None: it failed
         self._path: str | None = path and os.path.abspath(path)

@@ -142,13 +142,11 @@ def test_workers_of_multiprocessing_are_received(
 
 
 def test_a_process_of_a_launcher_names_its_rank(channel: Channel) -> None:
-    channel.run(CODE, RANK="1", WORLD_SIZE="2", LOCAL_RANK="0")
+    channel.run(CODE, RANK="1", WORLD_SIZE="2")
     found = channel.regions()
     assert [one.rank for one in found.phases] == [1, 1]
-    ((rank, place, peak),) = [
-        (r.rank, r.local_rank, r.peak_memory) for r in found.ranks
-    ]
-    assert (rank, place, bool(peak)) == (1, 0, True)
+    (rank,) = found.ranks
+    assert (rank.rank, bool(rank.peak_memory)) == (1, True)
 
 
 def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
@@ -183,7 +181,7 @@ def test_no_file_or_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -
 
 
 def test_lines_of_two_processes_of_a_rank_are_its_regions() -> None:
-    rank, gpu = RecordedRank(3, 1, "node", 7), GpuUsage("G", "V100", peak_memory=5)
+    rank, gpu = RecordedRank(3, "node", 7), GpuUsage("G", "V100", peak_memory=5)
     higher = msgspec.structs.replace(gpu, peak_memory=9)
     loop = BatchTimes(4, 10, 40, time_mean=0.5, start=101.0, end=106.0)
     bound = ProgramPhase(
@@ -214,7 +212,7 @@ def test_lines_of_two_processes_of_a_rank_are_its_regions() -> None:
             BatchTimes(4, 1, 4, time_mean=0.1),
         ),
         events=(ProgramEvent("epoch", 0.0, 1),),
-        ranks=(RecordedRank(3, 1, "node", 7, peak_memory=90),),
+        ranks=(RecordedRank(3, "node", 7, peak_memory=90),),
         peak_memory=90,
         wall_time=10.0,
         gpus=(higher,),
@@ -313,25 +311,23 @@ def alone(regions: ProgramRegions | None = None) -> RunMeasurement:
     )
 
 
-OPEN_MPI = "{0}RANK=3 {0}SIZE=4 {0}LOCAL_RANK=1".format("OMPI_COMM_WORLD_")
+OPEN_MPI = "{0}RANK=3 {0}SIZE=4".format("OMPI_COMM_WORLD_")
 
 
 @pytest.mark.parametrize(
     ("env", "ranks"),
     [
-        ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1", [(3, 1)]),
-        (OPEN_MPI, [(3, 1)]),
-        ("RANK=2 WORLD_SIZE=4 LOCAL_RANK=0", [(2, 0)]),
+        ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4", [3]),
+        (OPEN_MPI, [3]),
+        ("RANK=2 WORLD_SIZE=4", [2]),
         ("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", []),
         ("", []),
     ],
 )
-def test_a_run_started_once_a_rank_is_that_ranks(
-    env: str, ranks: list[tuple[int, int]]
-) -> None:
+def test_a_run_started_once_a_rank_is_that_ranks(env: str, ranks: list[int]) -> None:
     named = dict(word.split("=") for word in env.split())
     found = flow_channel.with_own_rank(alone(), named).ranks
-    assert [(one.rank, one.local_rank) for one in found] == ranks
+    assert [one.rank for one in found] == ranks
 
 
 def test_ranks_within_the_run_count_and_not_its_own() -> None:
