@@ -67,17 +67,12 @@ def test_a_comment_of_two_lines_is_that_of_one_job() -> None:
     assert slurm.COMMANDS.parse_found(found, "wabc") == "2"
 
 
-@pytest.mark.parametrize("length", [60, len(TWO_LINES) - 1, len(TWO_LINES) - 4])
-def test_a_list_whose_last_comment_is_cut_off_is_no_answer(length: int) -> None:
-    with pytest.raises(FormatError, match="cut off"):
-        slurm.COMMANDS.parse_queue(TWO_LINES[:length])
-
-
-def test_a_squeue_that_is_cut_off_is_noticed() -> None:
-    for end in range(1, len(SQUEUE)):
-        if not SQUEUE[:end].endswith("\n"):
-            with pytest.raises(FormatError):
-                slurm.COMMANDS.parse_queue(SQUEUE[:end])
+@pytest.mark.parametrize("text", [SQUEUE, TWO_LINES], ids=["states", "comments"])
+def test_a_squeue_that_is_cut_off_is_no_answer(text: str) -> None:
+    for end in range(1, len(text)):
+        if not text[:end].endswith("\n"):
+            with pytest.raises(FormatError, match="cut off"):
+                slurm.COMMANDS.parse_queue(text[:end])
 
 
 def test_times_in_seconds_become_local_time() -> None:

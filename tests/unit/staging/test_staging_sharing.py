@@ -52,17 +52,6 @@ def test_tasks_at_once_on_a_node_copy_in_once(node: Node) -> None:
     assert node.left() == []
 
 
-def test_inputs_stay_until_the_last_task_has_ended(node: Node) -> None:
-    first, second = _started(node, 2)
-    (work,) = node.found("work.4711_0.*")
-    (work / "go").touch()
-    assert first.end() == 0
-    assert len(node.found("in/0/a")) == 1
-    _go(node)
-    assert second.end() == 0
-    assert node.left() == []
-
-
 def test_many_tasks_come_and_go_without_harm(node: Node) -> None:
     staging = _inputs(node)
     tasks = [node.start("cat data/a > b", staging, element=n) for n in range(6)]
