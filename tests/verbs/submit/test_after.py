@@ -1,10 +1,13 @@
 """--after JOB: a job starts when all tasks of another one are done, in any round."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from following import Weigh, until
 from rigs import mainly
+
+from weigh.flow.follow import dependency
 
 ONCE = "[ -e once ] || {{ touch once; exit 9; }}; echo {} >>order"
 BUG = "{{ [ -e fixed ] || python3 -c 'print(1 / 0)'; }} && echo {} >>order"
@@ -91,6 +94,29 @@ def test_a_job_may_be_chained_while_healing_decides(weigh: Weigh) -> None:
     second = weigh.submit(plan, "--after", "a")
 
     assert first != second
+    assert weigh.finish(second) == {"COMPLETED": 1}
+    assert weigh.order() == ["a", "b"]
+
+
+@mainly("slurm", "local")
+def test_a_job_sent_while_a_healer_sends_the_next_round_waits_for_that(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The healer knows nothing of it, and the job that it hangs on fails."""
+    weigh.needs_waiting()
+    waits = f"until [ -e begin ]; do sleep 0.1; done; {ONCE.format('a')}"
+    weigh.submit(weigh.plan(waits, name="a"), "--heal")
+    jobs_to_await = dependency.await_jobs
+
+    def await_jobs_slowly(*args: Any, **options: Any) -> dependency.AwaitedJobs:
+        found = jobs_to_await(*args, **options)
+        Path("begin").touch()
+        weigh.wait_for("a", lambda one: "COMPLETED" in one["tasks"])
+        return found
+
+    monkeypatch.setattr(dependency, "await_jobs", await_jobs_slowly)
+    second = weigh.submit(weigh.plan("echo b >>order", name="b"), "--after", "a")
+
     assert weigh.finish(second) == {"COMPLETED": 1}
     assert weigh.order() == ["a", "b"]
 

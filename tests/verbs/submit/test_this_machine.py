@@ -71,8 +71,6 @@ def test_where_a_job_goes_is_shown(
 
     check_transcript(path, no_cluster, {}, given_for(no_cluster, monkeypatch))
 
-    assert no_cluster.finish("local-1") == {"COMPLETED": 1}
-
 
 def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     no_cluster: Weigh,

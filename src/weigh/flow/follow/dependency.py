@@ -7,7 +7,7 @@ all tasks are done. Else it hangs on the jobs that run the tasks.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -249,6 +249,20 @@ def lead_on(
             done = FollowingJob(job=job.id, name=job.name, trouble=str(error))
         if done is not None:
             yield done
+
+
+def await_last_rounds(here: Here, submitted_jobs: Iterable[SubmittedJob]) -> None:
+    """Let jobs that were sent just now wait for the last round of what they need.
+
+    A healer that sent it meanwhile did not know them, so it has not led them on.
+    """
+    known = jobs_file.read_jobs(here.root)
+    for job in submitted_jobs:
+        try:
+            if job.needs:
+                _led_on(here, job, known, lambda _: None)
+        except (SchedulerError, StoreError, UsageError) as error:
+            here.notify(f"job {job.id} may wait for an earlier round: {error}")
 
 
 def _led_on(

@@ -17,6 +17,7 @@ from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
 from weigh.flow.follow.dependency import (
     AwaitedJobs,
+    await_last_rounds,
     is_kept_back,
     is_stranger,
     jobs_to_await,
@@ -603,10 +604,11 @@ class ResumeRound:
                 self.groups = self._grouped()
                 self._choose_queues()
         again = tuple(self._submit(group, sending) for group in self.groups)
+        sent = [job for one in again for job in (one.job, *one.more) if job is not None]
+        await_last_rounds(self.here, sent)
         answer = replace(self._answer(), again=again)
         if self._limits is None:
             return answer
-        sent = [job for one in again for job in (one.job, *one.more) if job is not None]
         try:
             # the healer waits for all that goes on, not only for this round
             jobs = [*self._live(), *sent]

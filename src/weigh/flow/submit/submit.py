@@ -421,6 +421,8 @@ class _PlanSubmission:
                     raise
                 rest = _words_on_the_rest(made, parts)
                 raise SchedulerError(f"{error}\n{rest}") from error
+        if self.needs:
+            dependency.await_last_rounds(self.here, made)
         answer = replace(
             answer,
             job=made[0],
