@@ -239,9 +239,6 @@ def spread(few: list[pytest.Item], many: list[pytest.Item]) -> list[pytest.Item]
 def rigs_of(item: pytest.Item) -> list[str]:
     """Return the real schedulers that a test uses."""
     used = {*getattr(item, "fixturenames", ())}
-    callspec = getattr(item, "callspec", None)
-    if callspec is not None:
-        used |= {one for one in callspec.params.values() if isinstance(one, str)}
     return [rig for rig in KINDS if rig in used or item.get_closest_marker(rig)]
 
 
@@ -254,15 +251,30 @@ def locked(name: str, how: int) -> Iterator[None]:
         yield
 
 
+_had_alone: dict[str, ExitStack] = {}  # clusters, with the locks of this process
+
+
 @pytest.fixture(autouse=True)
 def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Share a cluster with the tests of other processes, or have it alone."""
-    how = fcntl.LOCK_EX if is_alone(request.node) else fcntl.LOCK_SH
-    with ExitStack() as stack:
-        for rig in rigs_of(request.node) if os.geteuid() == 0 else ():
+    """Share a cluster with the tests of other processes, or have it alone.
+
+    Who has it alone keeps it for the next test that wants that: each time the tests of
+    all others would have to end first.
+    """
+    rigs = rigs_of(request.node) if os.geteuid() == 0 else []
+    alone = is_alone(request.node)
+    for rig in [*_had_alone]:
+        if not alone or rig not in rigs:
+            _had_alone.pop(rig).close()
+    with ExitStack() as shared:
+        for rig in rigs:
+            if rig in _had_alone:
+                continue
+            locks = _had_alone.setdefault(rig, ExitStack()) if alone else shared
             # in turn: those who share do not keep out for ever who wants it alone
             with locked(f"{rig}.next", fcntl.LOCK_EX):
-                stack.enter_context(locked(rig, how))
+                how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+                locks.enter_context(locked(rig, how))
         yield
 
 
@@ -287,6 +299,8 @@ def bring_up(name: str) -> Iterator[dict[str, str]]:
             fcntl.flock(users, fcntl.LOCK_SH)
             code, out, err = json.loads(kept.read_text())
         if code == USUALLY_IMPOSSIBLE:
+            # open as long as this process: no other one finds the same again
+            os.dup(users.fileno())
             pytest.skip(f"no real {name}: {err.strip()}")
         try:
             assert code == 0, err

@@ -26,8 +26,10 @@ MOST = 45  # lines of output
 def refreshed(page: Path) -> str:
     """Return the text of a page with the current output of its commands."""
     text = page.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        here = walk.place(Path(home), _scheduler())
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        home = Path(folder, "home")
+        home.mkdir()
+        here = walk.place(home, _scheduler())
         for block in pages.blocks(page):
             walk.prepare(block, here)
             if not walk.is_run(block, here.env):

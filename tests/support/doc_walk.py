@@ -23,6 +23,7 @@ stands for lines left out. ``bash`` and ``python`` blocks have to succeed.
 
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from doc_pages import ROOT, WALKS, Block, Command, blocks, commands
+from processes import WEIGH
+from run_captured import run_captured
+from written_programs import programs_without
 
 PATIENCE = 1800.0  # seconds until a test gives up; torch on a busy machine
 NOT_RUN = "not run"
@@ -42,9 +46,9 @@ _FIGURES = re.compile(
 _COMMENT = re.compile(r"^# +")
 _SCHEDULERS = {"slurm": "SLURM_CONF", "gridengine": "SGE_ROOT"}
 # with these on PATH and no scheduler behind them, weigh would ask them for long
-_ASKED = re.compile(
-    r"s(batch|run|alloc|info|queue|acct|acctmgr|control|cancel)$|q[a-z]+$"
-)
+_ASKED = "s(batch|run|alloc|info|queue|acct|acctmgr|control|cancel)|q[a-z]+"
+# what is more than words and quotes to bash
+_OF_SHELL = frozenset("|&;<>()$`\\*?[]#~{}!\n")
 _GIVEN = """\
 from unittest.mock import MagicMock
 {names} = [MagicMock(name="given") for _ in range({count})]
@@ -78,25 +82,17 @@ def environment(
             continue
         tool.write_text(f'#!/bin/sh\nexec {Path(sys.executable).parent / name} "$@"\n')
         tool.chmod(0o755)
-    if not scheduler:
-        _link(Path("/usr/bin"), tools)
+    others = "/usr/bin:/bin" if scheduler else programs_without(_ASKED, home.parent)
     return {
         **(scheduler or {}),
         "HOME": str(home),
         "USER": "you",
-        "PATH": f"{tools}:/usr/bin:/bin" if scheduler else str(tools),
+        "PATH": f"{tools}:{others}",
         "LANG": "C.UTF-8",
         "WEIGH_LOGIN_NODE": "no",
         # threads of numpy wait by turning: on a busy machine that costs most of all
         "OPENBLAS_NUM_THREADS": "1",
     }
-
-
-def _link(programs: Path, tools: Path) -> None:
-    """Have all programs but those that ask a scheduler."""
-    for one in programs.iterdir():
-        if not _ASKED.match(one.name) and not (tools / one.name).exists():
-            (tools / one.name).symlink_to(one)
 
 
 def walk(
@@ -232,6 +228,8 @@ def typed(block: Block, here: Place) -> list[tuple[Command, str]]:
 
 def bash(line: str, here: Place, code: int = 0) -> str:
     """Let bash run a line; give what it printed. It has to end with *code*."""
+    if line.startswith("weigh ") and _OF_SHELL.isdisjoint(line):
+        return _run([*WEIGH, *shlex.split(line)[1:]], here, code)
     return _run(["bash", "-ec", line], here, code)
 
 
@@ -243,16 +241,8 @@ def python(block: Block, here: Place) -> None:
 
 
 def _run(argv: list[str], here: Place, code: int) -> str:
-    done = subprocess.run(
-        argv,
-        cwd=here.folder,
-        env=here.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
+    done = run_captured(
+        argv, cwd=here.folder, env=here.env, timeout=PATIENCE, merged=True
     )
     assert done.returncode == code, f"{argv[-1]}\n{done.returncode}\n{done.stdout}"
     return done.stdout

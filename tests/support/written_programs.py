@@ -1,8 +1,10 @@
 """Programs and files that a test writes, and processes that it looks for."""
 
 import os
+import re
 import resource
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +16,24 @@ def write_program(path: Path, body: str) -> Path:
     path.write_text(f"#!/bin/bash\n{body}\n")
     path.chmod(0o755)
     return path
+
+
+def programs_without(names: str, above: Path, source: str = "/usr/bin") -> Path:
+    """Return a folder with a link to each program of *source* but those called *names*.
+
+    It lies in *above*, where the first process that needs it makes it for all: so many
+    links take half a second. *names* is a pattern.
+    """
+    key = f"programs-of{os.path.realpath(source)}-without-{names}"
+    folder = above / re.sub(r"\W+", "-", key)
+    if not folder.exists():
+        made = Path(tempfile.mkdtemp(dir=above))
+        for program in os.listdir(source):
+            if not re.fullmatch(names, program):
+                (made / program).symlink_to(Path(source, program))
+        with suppress(OSError):  # another process was faster
+            made.rename(folder)
+    return folder
 
 
 @contextmanager

@@ -21,9 +21,9 @@ def node(tmp_path: Path) -> Iterator[Node]:
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     """Return environments in which copies are made by one tool or the other."""
-    folder = tmp_path_factory.mktemp("tools")
+    folder = tmp_path_factory.getbasetemp()
     return {
         "rsync": {},
-        "cp": {"PATH": path_without(folder / "cp", "rsync")},
-        "no flock": {"PATH": path_without(folder / "unlocked", "flock")},
+        "cp": {"PATH": path_without(folder, "rsync")},
+        "no flock": {"PATH": path_without(folder, "flock")},
     }

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 import pytest
 from processes import PATIENCE, children_of
-from written_programs import kill_processes_with, write_program
+from written_programs import kill_processes_with, programs_without, write_program
 
 from weigh.model.staging import StagedInput, StagingPlan
 from weigh.staging.script import staged_script_lines
@@ -185,22 +185,17 @@ def program(folder: Path, name: str, text: str) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def path_without(folder: Path, name: str) -> str:
-    """Make a PATH with every program that is here but *name*.
+def path_without(above: Path, name: str) -> str:
+    """Return a PATH with every program that is here but *name*.
 
-    Only the folders that have it are replaced: a link for each program takes its time.
+    Only the folders that have it are replaced, by folders of links in *above*.
     """
-    path = []
-    for number, source in enumerate(os.environ["PATH"].split(os.pathsep)):
-        if not os.path.lexists(os.path.join(source, name)):
-            path.append(source)
-            continue
-        copy = folder / str(number)
-        copy.mkdir(parents=True)
-        path.append(str(copy))
-        for program in set(os.listdir(source)) - {name}:
-            os.symlink(os.path.join(source, program), copy / program)
-    return os.pathsep.join(path)
+    return os.pathsep.join(
+        str(programs_without(name, above, source))
+        if os.path.lexists(os.path.join(source, name))
+        else source
+        for source in os.environ["PATH"].split(os.pathsep)
+    )
 
 
 def _text(path: Path) -> str:

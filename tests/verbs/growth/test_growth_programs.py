@@ -42,14 +42,25 @@ def measured_leak(folder: Path) -> tuple[Record, str]:
         record = msgspec.json.decode(path.read_bytes(), type=Record)
         assert record.usage is not None
         interval = record.monitor.interval if record.monitor else None
-        if record.usage.wall_time < 1.2 * SECONDS and (interval or 0) < 0.1:
+        if is_even(record) and (interval or 0) < 0.1:
             return record, done.stderr
     pytest.skip("the machine is too busy for a program that keeps a pace")
 
 
+def is_even(record: Record) -> bool:
+    """Return whether no step came late, by the times that the program noted itself."""
+    steps = [(one.time, float(one.value or 0)) for one in record.events]
+    first_time, first_step = steps[0]
+    lags = [
+        time - first_time - (step - first_step) * SECONDS / STEPS
+        for time, step in steps
+    ]
+    return max(lags) < 0.05 * SECONDS
+
+
 def test_a_leak_is_carried_on_to_ten_times_the_steps(tmp_path: Path) -> None:
     ahead = []
-    for _ in range(3):  # where other work makes the steps uneven, so are the times
+    for _ in range(3):  # where other work keeps weigh from looking, the curve has gaps
         record, _ = measured_leak(tmp_path)
         progress = progress_of(record, total=10 * STEPS)
         assert progress is not None

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from nvml_script import MIB, Script, uuid
 from run_captured import run_captured
 
@@ -62,6 +63,7 @@ cuda = SimpleNamespace(
 """
 
 
+@pytest.mark.integrations
 def test_each_part_of_make_gpu_measures_something(
     script: Script, tmp_path: Path
 ) -> None:
