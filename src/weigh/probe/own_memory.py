@@ -6,7 +6,6 @@ interpreter's lock: a thread that is busy in Python would hold it for 5 ms after
 and a phase took 20 ms more with one such thread, 80 ms with two.
 """
 
-import ctypes
 import os
 import sys
 
@@ -34,17 +33,21 @@ class ProcMemory(OwnMemory):
     """Linux: VmRSS and VmHWM of /proc/self/status, reset through clear_refs."""
 
     def __init__(self, folder: str = "/proc/self") -> None:
+        """Raises ImportError where Python was built without ctypes."""
+        import ctypes  # noqa: PLC0415 - the others do without
+
         self._status = os.fsencode(f"{folder}/status")
         self._clear_refs = os.fsencode(f"{folder}/clear_refs")
         self._system = ctypes.PyDLL(None)
-        self._buffer = ctypes.create_string_buffer(_USUAL)
+        self._buffer_of_size = ctypes.create_string_buffer
+        self._buffer = self._buffer_of_size(_USUAL)
 
     def read(self) -> tuple[Bytes, Bytes] | None:
         """Return (resident now, peak since the last reset); None if unknown."""
         try:
             text = self._text()
             if b"\nVmRSS:" not in text:
-                self._buffer = ctypes.create_string_buffer(_LONGEST)
+                self._buffer = self._buffer_of_size(_LONGEST)
                 text = self._text()
             at = text.index(b"\nVmHWM:")
             # VmRSS is in the line after VmHWM
@@ -57,7 +60,7 @@ class ProcMemory(OwnMemory):
         descriptor = self._system.open(self._status, _NOT_FOR_CHILDREN)
         size = self._system.read(descriptor, self._buffer, len(self._buffer))
         self._system.close(descriptor)
-        return ctypes.string_at(self._buffer, max(0, size))
+        return self._buffer.raw[: max(0, size)]
 
     def reset(self) -> bool:
         """Reset the high-water mark; False if that is not allowed."""
@@ -98,9 +101,8 @@ class PsutilMemory(OwnMemory):
 
 def own_memory() -> OwnMemory:
     """Return the best source on this machine."""
-    if os.path.exists("/proc/self/status"):
-        return ProcMemory()
+    has_proc = os.path.exists("/proc/self/status")
     try:
-        return PsutilMemory()
-    except ImportError:
+        return ProcMemory() if has_proc else PsutilMemory()
+    except (ImportError, OSError):  # a Python without ctypes, or linked statically
         return OwnMemory()

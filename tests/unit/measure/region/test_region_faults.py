@@ -65,6 +65,15 @@ def test_where_memory_cannot_be_read_the_times_are_still_there(
     assert seen.wall_time > 0
 
 
+def test_a_python_without_ctypes_has_the_times() -> None:
+    done = run(
+        "import sys; sys.modules['ctypes'] = None\n"
+        "with weigh.phase('load') as region: pass\n"
+        "print(region.wall_time > 0, region.peak_memory)"
+    )
+    assert done.stdout == "True None\n"
+
+
 def test_a_fork_counts_its_own_phases_afresh_and_none_of_its_parent() -> None:
     done = run(
         "import os, sys\n"
