@@ -346,7 +346,7 @@ class TreeWatcher:
 
     def _read_tree(self, counted: Seconds | None) -> Seconds:
         """Read all processes; return the seconds until the next look."""
-        modules = len(sys.modules)
+        modules, met = len(sys.modules), self.tree.seen
         before, spent = time.thread_time(), self.gauge.spent
         readings, inherited = self._fork_filter.sift(self.tree.read())
         now = self.elapsed()
@@ -372,8 +372,10 @@ class TreeWatcher:
         cost = time.thread_time() - before - (self.gauge.spent - spent)
         # loading modules takes most of a second where they are not compiled, but once
         has_loaded = len(sys.modules) > modules
-        # nothing was seen, so the next look must not be skipped
-        looked_at = now if readings else -INFINITY
+        # nothing was seen, or somebody new, whose rank is read at the second look: the
+        # next one must not be skipped
+        is_known = readings and self.tree.seen == met
+        looked_at = now if is_known else -INFINITY
         return self._schedule.wait_after(
             looked_at, self.elapsed(), 0.0 if has_loaded else cost, used
         )

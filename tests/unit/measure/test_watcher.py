@@ -184,6 +184,25 @@ def test_an_idle_tree_is_not_read_again_until_it_works(
     assert run.watcher.samples[-1].memory == 9 * HUNDRED
 
 
+def test_a_new_process_of_an_idle_tree_is_read_twice(
+    idle: tuple[Run, StillClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rank is read at the second look."""
+    run, clock = idle
+
+    class Meets(OneProcess):
+        def read(self) -> list[ProcessReading]:
+            self.seen = 1
+            return super().read()
+
+    monkeypatch.setattr(run.watcher, "tree", Meets())
+    clock.used += 0.2
+    for size in (2 * HUNDRED, 3 * HUNDRED, 4 * HUNDRED):
+        run.watcher.tree.size = size  # type: ignore[attr-defined]
+        run.look()
+    assert run.watcher.samples[-1].memory == 3 * HUNDRED
+
+
 def test_a_clock_that_stands_while_a_process_runs_is_not_believed(
     idle: tuple[Run, StillClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
