@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -84,177 +85,25 @@ NAMED_LATE = (
 )
 
 
+ROWS = Path(__file__).with_name("displays.txt").read_text().splitlines()
+DISPLAYS = [row.split("\t") for row in ROWS if not row.startswith("#")]
+
+
 @pytest.mark.parametrize(
-    ("printed", "until", "done", "total", "left"),
-    [
-        pytest.param(
-            rounds(*(10, 10, lambda n: tqdm(n, 10)), lambda _, n: tqdm(n, 10, below=1)),
-            *(35, 3.5, 10, 65),
-            id="nested bars without a name and of one total are distinguished",
-        ),
-        pytest.param(
-            rounds(
-                *(10, 20, lambda n: f"\nEpoch {n}/10 loss 0.5\n" if n else ""),
-                lambda _, n: tqdm(n, 20),
-                TO_TWENTY,
-            ),
-            *(50, 2.5, 10, None),
-            id="an epoch summed up after its bar is over",
-        ),
-        pytest.param(
-            [(10.0 * n + 10, f"Epoch {n}/24 loss 0.5\n") for n in range(25)],
-            *(60, 6, 25, 190),
-            id="epochs counted from zero to one less are completed",
-        ),
-        pytest.param(
-            rounds(8, 10, lambda _: "", lambda turn, n: lightning(n, 10, turn)),
-            *(25, 2.5, 8, 55),
-            id="Lightning's epochs count from zero to the last",
-        ),
-        pytest.param(
-            [(0.0, "\r[1/50]   2%|# [00:00<?]"), *each_second(NAMED_LATE, 0.1)],
-            *(100, 2, 4, 100),
-            id="a bar that began before its epoch was named makes no epoch of it",
-        ),
-        pytest.param(
-            rounds(7, 10, lambda _: "", lambda turn, n: lightning(n, 10, turn + 1)),
-            *(25, 2.5, 7, 45),
-            id="Lightning's epochs may begin at one",
-        ),
-        pytest.param(
-            [(n, f"epoch {1 + n // 100} step {n}/400\n") for n in range(1, 401)],
-            *(150, 150, 400, 250),
-            id="steps that go on through the epochs span the run",
-        ),
-        pytest.param(
-            [(n / 2, tqdm(n, 10, "loading")) for n in range(11)]
-            + [(6 + n, tqdm(n, 100, "training")) for n in range(101)],
-            *(26, 20, 100, 80),
-            id="a phase that is over gives way to the next",
-        ),
-        pytest.param(
-            [(n, tqdm(n, 1000, "searching")) for n in range(6)]
-            + [(6 + n, tqdm(n, 100, "training")) for n in range(101)],
-            *(40, 34, 100, 66),
-            id="a phase that was left gives way to the next",
-        ),
-        pytest.param(
-            [
-                (n, tqdm(n, 50, "quick") + tqdm(n, 500, "slow", below=1))
-                for n in range(50)
-            ],
-            *(30, 30, 500, 470),
-            id="of bars side by side the last to end counts",
-        ),
-        pytest.param(
-            [(n, tqdm(n, 100 if n < 30 else 300)) for n in range(100)],
-            *(50, 50, 300, 250),
-            id="a total that changes is followed",
-        ),
-        pytest.param(
-            [(n, tqdm(9 * n, 900, str(n).translate(LETTERS))) for n in range(100)],
-            *(50, 450, 900, 50),
-            id="a label that changes is followed",
-        ),
-        pytest.param(
-            [(n / 2, f"step {n // 2 - 3 * (n % 2)} of 100\n") for n in range(20, 200)],
-            *(50, 50, 100, 50),
-            id="counts that lag behind are left out",
-        ),
-        pytest.param(
-            [(10 * n, f"epoch {n}/10 step {100 - 3 * n}/100\n") for n in range(1, 8)],
-            *(70, 6.79, 10, None),
-            id="a step a little lower in a new epoch is a new pass",
-        ),
-        pytest.param(
-            [
-                (10 * n + late, f"epoch {max(1, n - late)}/10: loss 0.5\n")
-                for n in range(1, 5)
-                for late in (0, 1)
-            ],
-            *(25, 2, 10, None),
-            id="lines of a process that lags an epoch behind are left out",
-        ),
-        pytest.param(
-            [(n, tqdm(n, 100)) for n in range(101)],
-            *(100, 100, 100, 0),
-            id="a finished bar has nothing left",
-        ),
-        pytest.param(
-            [(1, tqdm(5, 5))],
-            *(1, 5, 5, 0),
-            id="a bar seen only at its end is finished too",
-        ),
-        pytest.param(
-            [
-                (sum(FOLDS[:n]) + step, tqdm(n, 9, "folds") * (not step) + bar)
-                for n, length in enumerate(FOLDS)
-                for step in range(length)
-                for bar in [tqdm(step, length, f"fold {n}", below=1)]
-            ],
-            *(100, 2.16, 9, sum(FOLDS) - 100),
-            id="rounds of other lengths below an outer bar are of one counter",
-        ),
-        pytest.param(
-            each_second(EVALUATED),
-            *(200, 157, 300, None),
-            id="an evaluation inside a training bar changes nothing",
-        ),
-        pytest.param(
-            rounds(20, 10, held_back_epochs, lambda _, n: tqdm(n, 10)),
-            *(115, 11.5, 20, None),
-            id="an epoch counter that is held back in a buffer is helped by its bar",
-        ),
-        *(
-            pytest.param(
-                each_second(
-                    f"disk: {word} {n // 20 + 1}/3 (random)...{n}GiB {n % 20 * 5}%\n"
-                    for n in range(60)
-                ),
-                *(30, 1.5, 3, 30),
-                id=f"a percentage is a share of the {word} before it",
-            )
-            for word in ("pass", "Phase", "stage", "loop")
-        ),
-        *(
-            pytest.param(
-                each_second(
-                    (form.format(n=n, share=50 + n) for n in range(1, 31)), 1.0
-                ),
-                *(20, 20, 40, 20),
-                id=f"no share of a part: {form}",
-            )
-            for form in (
-                "epoch {n}/40: accuracy {share}%\n",
-                "Phase {n}/40 accuracy: {share}%\n",
-                "pass {n}/40 {share}% CPU\n",
-            )
-        ),
-        *(
-            pytest.param(
-                each_second(form.format(n=n) for n in range(1, 30)),
-                *(25, done, None, None),
-                id=f"a numbered part does not end the run: {form}",
-            )
-            for form, done in (
-                ("Chain 1: Iteration: {n} / 1500\n", 26 / 1500),
-                ("Pass 2: {n} of 400 files\n", 1 + 26 / 400),
-            )
-        ),
-    ],
+    ("numbers", "printed"),
+    [row[1:] for row in DISPLAYS],
+    ids=[name for name, *_ in DISPLAYS],
 )
-def test_it_is_known_how_far_a_run_is(
-    printed: Printed, until: float, done: float, total: float | None, left: float | None
-) -> None:
-    forecast = seen(printed, until=until)
-    assert forecast.done == pytest.approx(done, rel=0.02)
-    assert forecast.total == total
-    if total is None:
+def test_it_is_known_how_far_a_run_is(numbers: str, printed: str) -> None:
+    until, done, total, left = numbers.split()
+    forecast = seen(eval(printed, globals()), until=float(until))
+    assert forecast.done == pytest.approx(float(done), rel=0.02)
+    assert (f"{forecast.total:g}" if forecast.total else "-") == total
+    if total == "-":
         assert forecast.remaining is None
-    if left is not None:
-        assert forecast.remaining == pytest.approx(
-            left, rel=0.2 if total == 9 else 0.05
-        )
+    if left != "-":
+        tolerance = 0.2 if total == "9" else 0.05
+        assert forecast.remaining == pytest.approx(float(left), rel=tolerance)
 
 
 def bars_in_turn(draw: random.Random) -> Printed:
