@@ -68,12 +68,15 @@ def test_worked_examples_of_budgets(
     check_session(Path(__file__).with_name("budget.session"), names)
 
 
-def test_a_run_returns_its_record_and_output(folder: Path) -> None:
+def test_a_run_returns_its_record_and_output_and_makes_a_request(folder: Path) -> None:
     done = AgentTools(str(folder), AgentLimits()).run(program(3), "big", {"size": 60})
     record = done["record"]
     assert record["usage"]["peak_memory"]["value"] > 60 << 20
     assert (record["label"], record["parameters"]) == ("big", {"size": 60})
     assert (record["exit_code"], done["stdout"]) == (3, "done\n")
+    AgentTools(str(folder), AgentLimits()).run(program(), "good")
+    request = AgentTools(str(folder), AgentLimits()).request("good")
+    assert request["memory"] > 70 << 20
 
 
 def test_a_run_is_stopped_after_its_time_and_killed_if_it_ignores_that(
@@ -99,12 +102,6 @@ def test_of_much_output_the_end_is_kept(folder: Path) -> None:
     )
     assert done["stdout"].endswith("xend\n")
     assert len(done["stdout"]) == 4000
-
-
-def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
-    tools = AgentTools(str(folder), AgentLimits())
-    tools.run(program(), "big")
-    assert tools.request("big")["memory"] > 70 << 20
 
 
 def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:

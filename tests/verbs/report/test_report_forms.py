@@ -1,4 +1,4 @@
-"""Paper, ticket and the list of my jobs."""
+"""The list of my jobs."""
 
 import json
 import time

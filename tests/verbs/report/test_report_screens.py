@@ -273,8 +273,6 @@ SITUATIONS: dict[str, Situation] = {
     "a run after the job": run_after_the_job,
     "a run in a script after the job": run_in_a_script_after_the_job,
     "a plan that was not submitted": plan_not_submitted,
-    "a job": job(Task()),
-    "nothing": lambda _: None,
 }
 
 

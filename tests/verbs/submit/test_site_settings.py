@@ -33,18 +33,3 @@ def test_slurm_takes_a_job_as_the_site_wants_it(
     assert "Features=v100" in shown
     assert "OverSubscribe=NO" in shown
     real.finish(job)
-
-
-def test_a_key_of_the_settings_that_nobody_reads_is_named(here: Weigh) -> None:
-    (here.folder / "weigh.toml").write_text(
-        '[cluster]\nacount = "physics"\n[cluster.gridengin]\ngpus = "gpu"\n'
-        '[cluster.slurm]\ngpus = "gpu"\n'  # Slurm names its resources itself
-    )
-
-    code, _, err = here("submit", "--on", "local", "--dry-run", "--", "true")
-
-    said = " ".join(err.split())
-    assert code == 0
-    assert "unknown key cluster.acount (did you mean account?); ignored" in said
-    assert "unknown key cluster.gridengin (did you mean gridengine?)" in said
-    assert "unknown key cluster.slurm; ignored" in said
