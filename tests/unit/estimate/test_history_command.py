@@ -106,7 +106,6 @@ def runs_of(situation: str) -> list[dict[str, Any]]:
             *[{}] * 3,
         ],
         "memory of nought": [*[{}] * 3, {"memory": 0}],
-        "memory below nought": [*[{}] * 3, {"memory": -5}],
     }
     return situations[situation]
 
