@@ -90,7 +90,6 @@ JOBS = {
     "whose request was just enough": rows(
         *[("tight", "COMPLETED", 3540, "1030M", "1020M")] * 5
     ),
-    "one job": rows(("short", "COMPLETED", 12, "3G", "2M")),
     "too short to be sampled": rows(*[("short", "COMPLETED", 12, "3G", "2M")] * 30),
     "shorter than the clock": rows(*[("true", "COMPLETED", 0, "3G", "")] * 3),
     "one of which ran out of 4 GiB": rows(
