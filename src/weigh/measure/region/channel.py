@@ -39,7 +39,9 @@ MOST_EVENTS = 10_000  # of a process, and of a run: a record is read whole
 # thousand times. It grows with each MiB that was written: 1000 phases for days are some
 # 20 MiB
 _SHARE = 0.02
-MARK_SLACK = 64 * KIB  # the kernel's high-water mark is off by as much
+# the kernel's high-water mark is off by as much, and a program that grows by a page in
+# each phase writes a line for every 16th only
+MARK_SLACK = 64 * KIB
 
 
 class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):

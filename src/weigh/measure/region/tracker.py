@@ -283,19 +283,18 @@ class RunningLoop(OpenRegion, eq=False, kw_only=True):
     def count(self, batch: Any) -> int:
         """Return the number of samples: 1 for text, the rows for columns.
 
-        Notes the length of the longest sample: its text, list or padded row. From the
-        first batch without such samples on, it is not looked for.
+        Notes the length of the longest sample: its text, list or padded row.
 
         Raises:
             Exception: the batch cannot be counted.
         """
-        looks, self.length, self.has_lengths = self.has_lengths, 0, False
+        self.length, self.has_lengths = 0, False
         is_plain = type(batch) is self.plain
         rows = batch if is_plain else rows_of_batch(batch, self.total.batches.size)
         # rows that are the batch itself: so are those of the next one of this type
         if rows is batch:
             self.plain = type(batch)
-        shape = shape_of_rows(rows) if looks else None
+        shape = shape_of_rows(rows)
         if shape is not None:
             self.length, self.has_lengths = shape.longest, True
             if self.shortest is None or self.length < self.shortest:

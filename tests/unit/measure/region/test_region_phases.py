@@ -83,7 +83,9 @@ def test_a_peak_that_the_kernel_forgets_is_in_the_report_and_the_channel(
         "with weigh.phase('a'):\n  x = bytearray(200 << 20); del x\n"
         "with weigh.phase('b'): pass\n"
     )
-    assert report_of(code)["peak_memory"] > 200 * MIB
+    # and one after the last phase
+    later = "y = bytearray(300 << 20); del y\n"
+    assert report_of(code + later)["peak_memory"] > 300 * MIB
     channel = Channel(tmp_path / "channel")
     done = channel.run(
         f"import os\n{code}"
