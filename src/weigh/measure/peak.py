@@ -64,7 +64,7 @@ class PeakTracker:
         self._top: PeakLook | None = None
         self._guessed: PeakLook | None = None  # until a count shows what is right of it
         self._most: Bytes = 0  # at any look
-        self._open: PeakLook | None = None  # the highest bound since the last count
+        self._open: Bytes = 0  # the highest bound since the last count
         self._reaped: Bytes = 0  # bytes; the largest ru_maxrss so far
         self._last: MemoryHolding | None = None
         self._readings: Mapping[int, ProcessReading] = {}
@@ -125,16 +125,13 @@ class PeakTracker:
         if held.confirmed is not None and self._guessed is not None:
             self._keep(_without(self._guessed, 1 - held.confirmed))
             self._guessed = None
-        if held.confirmed is not None and self._open is not None:
-            # of what was open at the looks since the last count, it shows how much was
-            beyond = held.exceeded * (self._open.high - self._open.value)
-            sure = _without(self._open, 1 - held.confirmed).value
-            self._most = max(self._most, round(sure + beyond))
-            self._open = None
+        if held.confirmed is not None:
+            # it shows what was open at the looks since the last count, too
+            self._open = 0
         if held.confirmed is not None or held.is_account:
             self._most = max(self._most, look.high)
-        elif self._open is None or look.high > self._open.high:
-            self._open = look
+        else:
+            self._open = max(self._open, look.high)
         if held.guess <= material_change(look.value):
             self._keep(look)
             return
@@ -248,9 +245,7 @@ class PeakTracker:
         low = max(top.low, self.largest, reaped)
         # what a process grew by after the last look adds to what was counted then. A
         # reaped process below the floor may have been the launcher itself
-        high = max(value + top.high - top.value, self._most, self._reaped)
-        if self._open is not None:
-            high = max(high, self._open.high)
+        high = max(value + top.high - top.value, self._most, self._open, self._reaped)
         if value > max(top.value, reaped):
             high += max(one.shared for one in self._ended)
         # a bound far above the figure means that much was not seen

@@ -372,9 +372,9 @@ class TreeWatcher:
         cost = time.thread_time() - before - (self.gauge.spent - spent)
         # loading modules takes most of a second where they are not compiled, but once
         has_loaded = len(sys.modules) > modules
-        # nothing was seen, or somebody new, whose rank is read at the second look: the
-        # next one must not be skipped
-        is_known = readings and self.tree.seen == met
+        # nothing was seen, or somebody new, whose rank is read at the second look, or
+        # rest will show more: the next one must not be skipped
+        is_known = readings and self.tree.seen == met and not held.is_open
         looked_at = now if is_known else -INFINITY
         return self._schedule.wait_after(
             looked_at, self.elapsed(), 0.0 if has_loaded else cost, used

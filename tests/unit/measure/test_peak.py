@@ -108,17 +108,13 @@ def test_a_guess_is_the_peak_as_far_as_a_count_confirms_it(
     assert found.certainty == "counted"
 
 
-@pytest.mark.parametrize(("exceeded", "high"), [(0.0, 2), (0.5, 3), (1.0, 4)])
-def test_what_a_look_left_open_is_a_bound_as_far_as_the_next_count_exceeds_it(
-    exceeded: float, high: int
-) -> None:
+def test_what_a_look_left_open_is_a_bound_until_the_next_count() -> None:
     tracker = PeakTracker(0)
     held = MemoryHolding(2 * H, 0, 0, low=2 * H, high=4 * H, certainty="guessed")
     tracker.look(0.1, FORKS, held)
     assert peak_of(tracker).high == 4 * H
-    after = msgspec.structs.replace(counted(2 * H, 1.0), exceeded=exceeded)
-    tracker.look(0.2, FORKS, after)
-    assert peak_of(tracker).high == high * H
+    tracker.look(0.2, FORKS, counted(2 * H, 1.0))
+    assert peak_of(tracker).high == 2 * H
 
 
 def test_what_an_ended_process_may_have_copied_adds_to_the_look_before() -> None:

@@ -23,14 +23,12 @@ from weigh.probe.pages import (
 from weigh.units import Bytes
 
 COUNT_ERROR = 0.015  # of a count of all processes, relative: of 60 counts of forks
-SHARES_ERROR = 0.002  # of a sum of shares: each is rounded to a KiB
 _RUN = 4  # pages per read: a read costs as much as a dozen of pages
 # points per count, over all its processes, which take it about 10 ms
 _READS = 1200
 _LEAST_READS = 60  # per process: fewer are off by more than 6 % on forks of 20 MiB
 _MOST_PROCESSES = 17
 _SPARSE = 4  # reads for each point that is expected to hold a page
-_ENOUGH = 0.6  # of the points, if a process ends during the count
 # a bit of each page in a mask, for those shared and those of one process
 _ONES = int.from_bytes(bytes([SHARED]) * _RUN, "little")
 _TENS = int.from_bytes(bytes([ALONE]) * _RUN, "little")
@@ -77,12 +75,9 @@ def count_by_shares(folders: Mapping[int, str]) -> PageCount | None:
             return None
         sizes[pid] = figures.anonymous
         distinct += figures.share
-        # what is shared is in it by a half at most
-        least = 2 * figures.share - figures.anonymous
-        private = min(figures.share, max(least, figures.private))
-        own[pid] = private / max(1, figures.anonymous)
+        own[pid] = figures.private / max(1, figures.anonymous)
     part = distinct / max(1, sum(sizes.values()))
-    return PageCount(part, SHARES_ERROR, own, part, is_by_shares=True, sizes=sizes)
+    return PageCount(part, 0.0, own, part, is_by_shares=True, sizes=sizes)
 
 
 def count_family(
@@ -90,17 +85,16 @@ def count_family(
 ) -> PageCount | None:
     """Count the anonymous memory of forks of *sizes*, some of which are in *pages*.
 
-    None if too much was not read, because one of them ended.
+    None if one of them ended, or nothing was found.
     """
     points = _points(pages, sizes)
     own, present, once = (dict.fromkeys(pages, 0) for _ in range(3))
-    several = at_points = done = 0
+    several = at_points = 0
     for at, length in points:
         masks = [one.anonymous(at, length) for one in pages.values()]
         # one process has ended in the middle of the count
         if None in masks:
-            break
-        done += 1
+            return None
         union = twice = alone = 0
         for pid, mask in zip(pages, masks, strict=True):
             if mask:
@@ -117,8 +111,7 @@ def count_family(
         if single:
             for pid, mask in zip(pages, masks, strict=True):
                 once[pid] += ((mask or 0) & single).bit_count()
-    # too little was read for a figure
-    if done < _ENOUGH * len(points) or not any(present.values()):
+    if not any(present.values()):
         return None
     weights = _weights(pages, len(sizes))
     exclusive = sum(own[pid] * weights[pid] for pid in pages)
@@ -131,12 +124,9 @@ def count_family(
         least = exclusive + max(several, *once.values())
         most = max(least, most - moved / 2)
     error = COUNT_ERROR if is_whole else 1.5 * COUNT_ERROR
-    # the points not read add to the error
-    if done < len(points):
-        error += 3 / done
     # forks grow at the same addresses: a point finds the own pages of all, or of none
     varies = 2 * exclusive / math.sqrt(max(1, at_points)) / most
-    error = max(error, varies, 1 / math.sqrt(sum(present.values())))
+    error = max(error, varies)
     weighted = sum(present[pid] * weights[pid] for pid in pages)
     shares = {pid: own[pid] / present[pid] if present[pid] else 1.0 for pid in pages}
     return PageCount(most / weighted, error, shares, least / weighted)

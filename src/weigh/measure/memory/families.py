@@ -31,9 +31,8 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
 
     ``anonymous`` are its resident bytes, ``mapped`` those of the faults that it took to
     map its files and shared memory. ``faulted`` and ``faulted_by_reaped`` are the bytes
-    of its page faults and those of children that it waited for, ``room`` is by how much
-    it was larger once, and
-    ``image`` is as in its reading.
+    of its page faults and those of children that it waited for, ``image`` is as in
+    its reading.
     """
 
     pid: int
@@ -43,7 +42,6 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     mapped: Bytes
     faulted: Bytes
     faulted_by_reaped: Bytes = 0
-    room: Bytes = MIB
     image: bytes = b""
 
     def faults_since(self, old: "MemberReading") -> Bytes:
@@ -56,23 +54,14 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
 def corrected_estimate(
     estimate: PageEstimate, counted: float, error: float
 ) -> PageEstimate:
-    """Return what an *estimate* and a count with an *error* show together.
+    """Return what a count with an *error* leaves of an *estimate*.
 
-    Both bounds hold. Of an estimate that the count contradicts, those of the count do.
-    The value is the surer the closer it is to what was counted.
+    Both bounds hold; of an estimate that the count contradicts, those of the count do.
     """
-    spread = (estimate.high - estimate.low) / 2
     low, high = max(estimate.low, counted - error), min(estimate.high, counted + error)
     if low > high:
-        low, high, spread = counted - error, counted + error, abs(counted)
-    # bounds allow for what a count may just have ruled out
-    found = min(spread, abs(counted - estimate.value))
-    part = found**2 / max(1.0, found**2 + error**2)
-    value = estimate.value + part * (counted - estimate.value)
-    value = min(high, max(low, value))
-    # where the two hardly meet, neither is as sure as it seems
-    unsure = min(spread, error) / 2
-    low, high = min(low, value - unsure), max(high, value + unsure)
+        low, high = counted - error, counted + error
+    value = min(high, max(low, counted))
     return PageEstimate(round(value), round(low), round(high))
 
 
@@ -99,33 +88,20 @@ class ForkMember:
     Of ``own``, ``grown`` is by how much it has grown: the others are copies. Of its
     unexplained faults since the last count, ``faults``, so many as are ``trusted``,
     for counts have shown what they were before, are taken to be like those.
-
-    ``passed`` is what its forks have of its own pages. A later fork has those of each
-    earlier one too: ``inherited`` is what its *parent* had passed on with this one.
     """
 
     __slots__ = (
         "faults",
         "grown",
-        "inherited",
         "own",
-        "parent",
-        "passed",
-        "room",
         "seen",
         "trusted",
     )
 
-    def __init__(
-        self, seen: MemberReading, own: Bytes, parent: "ForkMember | None" = None
-    ) -> None:
+    def __init__(self, seen: MemberReading, own: Bytes) -> None:
         self.seen = seen
-        self.parent = parent
-        self.inherited = 0 if parent is None else parent.passed
-        self.passed: Bytes = 0
         self.own = own
         self.grown = own
-        self.room = seen.room
         self.faults: Bytes = 0
         self.trusted: Bytes = 0
 
@@ -141,9 +117,10 @@ class ForkFamily:
         self.copies = 1.0
         self.members: dict[int, ForkMember] = {}
         self._doubt = GuessDoubt()
-        self._copied: Bytes = 0  # at most, by all members that there were
         self.passed: Bytes = 0  # at most, that ended members copied since the last look
         self._versions: Bytes = 0  # of copies that forks have shared since
+        # faults of ended children that a member has not waited for
+        self._unreaped: dict[int, Bytes] = {}
         self._begin_anew()
 
     def _begin_anew(
@@ -175,74 +152,34 @@ class ForkFamily:
         """Add one look at all members."""
         present = {seen.pid for seen in group}
         before = self.sizes()
-        # What an ended member shared, another one still holds: but for the old versions
-        # of what others copied, which it may have been the last to hold
+        # what an ended member shared, another one still holds: but for what only those
+        # that have ended shared with it, as old versions of what others copied
         self.passed = self._copied_at_the_end(group)
         stayed = [seen for seen in group if seen.pid in before]
         born = [seen for seen in group if seen.pid not in before]
         # an orphan may be a fork of a member that has ended, and has its pages
         has_orphan = any(seen.parent not in present for seen in born)
-        gone = [self.members.pop(pid) for pid in before if pid not in present]
-        for ended in gone:
+        for pid in before.keys() - present:
+            ended = self.members.pop(pid)
             shared = ended.seen.anonymous - ended.own
-            self._below += self._doubt.part * min(shared, self._copied)
+            self._below += self._doubt.part * shared
             self._shared += ended.own if has_orphan else 0
         # All with whom it shared pages have ended, and left none to a fork of theirs:
         # alone it shares nothing, also not the old versions of what it copied
-        if len(group) == 1 or (
-            len(stayed) == 1 and all(seen.parent in present for seen in born)
-        ):
+        if len(stayed) <= 1 and all(seen.parent in present for seen in born):
             alone = (stayed or group)[0]
             self.members = {alone.pid: ForkMember(alone, alone.anonymous)}
-            self._copied = self._versions = 0
+            self._versions = 0
             self._begin_anew()
-            gone = []
         for seen in stayed:
             self._grow(self.members[seen.pid], seen)
         # what all have copied is shared no more, whatever is forked from now on
         if all(seen.parent in self.members for seen in born):
             rest = sum(self.sizes().values()) - self._own_of_all()
             self._shared = min(self._shared, rest)
-        # of those that are met together, the eldest is the one without a parent here
-        born.sort(key=lambda seen: (seen.parent in present, -seen.anonymous))
         for seen in born:
             if seen.pid not in self.members:
-                self._join(seen, before)
-        # after the forks of this look, which have all that their parents passed on
-        if gone:
-            self._give_back(gone, has_orphan=has_orphan)
-
-    def _give_back(self, gone: Sequence[ForkMember], *, has_orphan: bool) -> None:
-        """Let pages be a member's own that only those *gone* have shared with it.
-
-        The last fork of one that has ended takes its place. An orphan may have those
-        pages as well.
-        """
-        parents = {fork.parent for fork in self.members.values()}
-        for ended in reversed(gone):
-            if ended not in parents:
-                continue
-            forks = [one for one in self.members.values() if one.parent is ended]
-            keeper = max(forks, key=lambda one: one.inherited)
-            for fork in self.members.values():
-                if fork.parent is keeper:
-                    fork.inherited += keeper.inherited
-                elif fork.parent is ended:
-                    fork.parent = keeper
-            keeper.passed += keeper.inherited
-            keeper.parent, keeper.inherited = ended.parent, ended.inherited
-            parents.add(ended.parent)
-        passed: dict[ForkMember | None, Bytes] = {}
-        for fork in self.members.values():
-            passed[fork.parent] = max(passed.get(fork.parent, 0), fork.inherited)
-        for member in self.members.values():
-            again = member.passed - passed.get(member, 0)
-            member.passed -= again
-            again = min(again, member.seen.anonymous - member.own, self._shared)
-            if not has_orphan:
-                member.own += again
-                member.grown += again
-                self._shared -= again
+                self._join(seen)
 
     def _copied_at_the_end(self, group: Sequence[MemberReading]) -> Bytes:
         """Return what ended members may have copied after the last look at them.
@@ -251,17 +188,21 @@ class ForkFamily:
         """
         present = {seen.pid for seen in group}
         ended = [one for pid, one in self.members.items() if pid not in present]
-        passed = 0
+        passed, before, self._unreaped = 0, self._unreaped, {}
         for seen in group:
-            children = [one for one in ended if one.seen.parent == seen.pid]
-            if seen.pid not in self.members or not children:
+            if seen.pid not in self.members:
                 continue
+            children = [one for one in ended if one.seen.parent == seen.pid]
             faults = seen.faulted_by_reaped
             faults -= self.members[seen.pid].seen.faulted_by_reaped
-            faults -= sum(child.seen.faulted for child in children)
-            shared = sum(child.seen.anonymous - child.own for child in children)
-            doubt = max(self._doubt_of(child, faults) for child in children)
-            passed += round(doubt * max(0, min(shared, faults)))
+            # one that has ended may wait for its parent until a later look
+            known = sum(child.seen.faulted for child in children)
+            known += before.get(seen.pid, 0)
+            self._unreaped[seen.pid] = max(0, known - faults)
+            if children and faults > known:
+                shared = sum(child.seen.anonymous - child.own for child in children)
+                doubt = max(map(self._doubt_of, children))
+                passed += round(doubt * min(shared, faults - known))
         return passed
 
     def _grow(self, member: ForkMember, seen: MemberReading) -> None:
@@ -271,10 +212,9 @@ class ForkFamily:
         member.own += growth if growth > 0 else -lost
         member.grown = min(member.own, max(0, member.grown + growth))
         self._below += max(0, -growth - lost)
-        self._may_exceed(member, lost, lost)
         self._copy(member, seen.faults_since(old))
 
-    def _join(self, seen: MemberReading, before: Mapping[int, Bytes]) -> None:
+    def _join(self, seen: MemberReading) -> None:
         """Add a fork that was born since the last look, or the eldest member."""
         if not self.members:
             self.members[seen.pid] = ForkMember(seen, seen.anonymous)
@@ -284,58 +224,41 @@ class ForkFamily:
         # what was the parent's alone is shared from the fork on
         self._shared += parent.own
         self._versions += parent.own - parent.grown
-        parent.passed += parent.own
         parent.own = parent.grown = 0
         # a fork starts without page faults: all of them are its own
         faults = max(0, seen.faulted - seen.mapped)
-        size = before.get(seen.parent, parent.seen.anonymous)
-        grown = min(max(0, seen.anonymous - size), faults)
-        member = self.members[seen.pid] = ForkMember(seen, grown, parent)
-        self._below += grown
+        grown = min(max(0, seen.anonymous - parent.seen.anonymous), faults)
+        member = self.members[seen.pid] = ForkMember(seen, grown)
         self._copy(member, faults - grown)
 
     def _copy(self, member: ForkMember, faults: Bytes) -> None:
         """Assume that a learned part of *faults* copied shared pages."""
         most = min(member.seen.anonymous - member.own, faults)
-        # one that was never larger has freed little that it could take anew; but little
-        # blocks, again and again, are many faults: a count has shown what those were
-        member.room = max(member.room, member.seen.room)
-        is_known = member.room >= MIB or member.trusted >= MIB
-        copies = self.copies if is_known else 1.0
+        # what counts have shown of others' faults need not be true of its own
+        copies = self.copies if member.trusted >= MIB else 1.0
         guess = round(most * copies)
         member.own += guess
         self._faults += most
-        self._copied += most
         self.guess += guess
         self._below += guess
-        self._may_exceed(member, most - guess, faults)
+        self._above += (most - guess) * self._doubt_of(member)
+        member.faults += faults
 
-    def _may_exceed(self, member: ForkMember, above: Bytes, change: Bytes) -> None:
-        """Widen the upper bound after a *change* of a member.
+    def _doubt_of(self, member: ForkMember) -> float:
+        """Return which part of what a member might have copied may exceed the guess.
 
-        What counts have shown of all changes so far holds for as many that come after:
-        of those, by as much as guesses were off before.
+        What counts have shown of its faults so far holds for as many that come after.
         """
-        self._above += above * self._doubt_of(member, change)
-        member.faults += change
-
-    def _doubt_of(self, member: ForkMember, change: Bytes) -> float:
-        trusted = min(1.0, max(0, member.trusted - member.faults) / max(1, change))
-        return 1 - trusted * (1 - self._doubt.part)
+        return self._doubt.part if member.trusted > member.faults else 1.0
 
     def _own_of_all(self) -> Bytes:
         return sum(member.own for member in self.members.values())
 
-    def correct(
-        self,
-        count: PageCount,
-        grown: Mapping[int, Bytes],
-        faults: Mapping[int, Bytes] = {},
-    ) -> None:
+    def correct(self, count: PageCount, grown: Mapping[int, Bytes]) -> None:
         """Correct the guesses by a count made since the last look.
 
         *grown* is by how much members have grown in between, or shrunk: by what is
-        their own. Their *faults* beyond that may have been copies before the count.
+        their own.
         """
         sizes = self.sizes()
         most, least = sum(sizes.values()), max(sizes.values())
@@ -369,12 +292,9 @@ class ForkFamily:
         # where the count agrees, what is known of each member is better than a sample
         if abs(union - estimate.value) > COUNT_ERROR * union:
             self._divide(count.own, grown)
-            # few faults since the last count show nothing about the part that copied
-            if self._faults > MIB:
+            if self._faults:
                 copied = counted - estimate.value + self.guess
                 self.copies = min(1.0, max(0.0, copied / self._faults))
-        # copies before the count are in it, and are guessed at the next look as well
-        below += round(self.copies * sum(faults.get(pid, 0) for pid in sizes))
         self._begin_anew(max(0, union - self._own_of_all()), below, above)
 
     def _divide(self, parts: Mapping[int, float], grown: Mapping[int, Bytes]) -> None:
@@ -385,7 +305,6 @@ class ForkFamily:
             size = member.seen.anonymous
             own = parts.get(pid, usual) * (size + grown[pid]) - grown[pid]
             member.own = nearest_within(own, 0, size)
-            member.grown = min(member.grown, member.own)
 
 
 class PageOverlap:
@@ -416,17 +335,13 @@ class PageOverlap:
         # of one process, or before a count, all are taken to map the same
         if not self._sum or most == least:
             return PageEstimate(least, least, most)
-        if most < self._sum:
-            # shrunk since the count: the overlap shrinks in proportion; nothing came
-            union = self._union * most / self._sum
-            above, below = self._union - union, most - least
-        else:
-            # grown since the count: new pages are taken to be mapped already
-            union, above, below = float(self._union), most - self._sum, 0
-        value = nearest_within(union, least, most)
-        doubt = self._doubt.part
+        # what came since the count is taken to be mapped already
+        value = nearest_within(self._union, least, most)
+        # of what was let go since, others may map all, or nothing
+        below = max(0, self._union - least) if most < self._sum else 0
+        above = max(0, self._union - value, most - self._sum)
+        low = value - self._error - self._doubt.part * below
+        high = value + self._error + self._doubt.part * above
         return PageEstimate(
-            value,
-            nearest_within(value - self._error - doubt * below, least, value),
-            nearest_within(value + self._error + doubt * above, value, most),
+            value, nearest_within(low, least, value), nearest_within(high, value, most)
         )

@@ -18,10 +18,11 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
 
     ``kernel`` are page tables, stacks and the like, which count for the job too.
     ``guess`` is the part of the total that is assumed to be copies of shared pages.
-    A count just made found ``confirmed`` of such guesses right, and ``exceeded`` of
-    what they might have been too low; None without a count. Processes that have ended
-    since the look before may have copied ``passed`` before that. ``unmapped`` is the
-    part of ``shared`` that no process maps.
+    A count just made found ``confirmed`` of such guesses right; None without a count.
+    Processes that have ended since the look before may have copied ``passed`` before
+    that. ``unmapped`` is the part of ``shared`` that no process maps. A count that the
+    budget does not allow now leaves the bounds wide (``is_open``): it may be made once
+    the processes rest.
 
     From the kernel's own account (``is_account``), ``spike`` is by how much the tree
     exceeded the total since the look before.
@@ -36,9 +37,9 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     certainty: Certainty = "exact"
     guess: Bytes = 0
     confirmed: float | None = None
-    exceeded: float = 0.0
     passed: Bytes = 0
     unmapped: Bytes = 0
+    is_open: bool = False
     is_account: bool = False
     spike: Bytes = 0
 

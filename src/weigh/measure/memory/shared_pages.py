@@ -34,10 +34,9 @@ _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
 # CPU seconds of counting before any are earned; a short job is not to feel them
 _FIRST_CREDIT, _MOST_CREDIT = 0.008, 0.03
 _CREDIT_SHARE = 0.05  # of the job's own CPU time
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
-# of a run's age, until processes that did nothing since the last count are counted
-# again: each count reads other pages, but an idle tree is to cost no more than a loop
-_IDLE_PAUSE = 4
+# CPU seconds, about one count: forks that take memory anew until the budget is spent,
+# and then hold still, are counted then, and the budget is paid back later
+_REST_CREDIT = 0.01
 _LATE_FAULTS = MIB // 4  # unexplained: worth a second look at the size
 # the kernel's shares take .1 us for each page, and hold the lock of the memory map
 _LARGEST = 96 * MIB  # of a process: 3 ms
@@ -57,17 +56,14 @@ class SharedPages:
         self.used: Seconds = math.inf
         self._tree = tree
         self._clock = clock
-        # a first count may be made at once
-        self._started = self._count_at = clock()
-        self._pause = _SHORTEST_PAUSE
-        self._width: Bytes = 0  # of the bounds, after the last count
+        self._started = clock()
+        self._counted: dict[int, MemberReading] = {}  # at the last count
+        self._width: Bytes = 0  # of the bounds, after it
         # by the identity that forks share, see `_family_name`
         self._families: dict[Hashable, ForkFamily] = {}
         self._files, self._shmem = PageOverlap(), PageOverlap()
         self._seen: dict[int, MemberReading] = {}  # at the look before
         self._pages = ReadablePages(tree)
-        self._counted: dict[int, MemberReading] = {}  # at the last count
-        self._recount_at = self._started  # if they are still the same
 
     @property
     def is_refused(self) -> bool:
@@ -76,33 +72,43 @@ class SharedPages:
 
     def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> MemoryHolding:
         """Add the processes up; count shared pages where they may exceed *best*."""
+        before = self._seen
         kept = self._advance(readings)
         held = self._add_up(kept)
-        if not self._is_worth_counting(held, best):
+        # processes that have done nothing since the last count are not counted again
+        if self.is_refused or self._seen == self._counted:
             return held
-        before = time.thread_time()
+        may_be_peak = held.high > best + material_change(best)
+        matters = material_change(
+            2 * (max(best, held.total) if may_be_peak else held.total)
+        )
+        width = held.high - held.low
+        if width <= matters:
+            return held
+        is_wider = width > self._width + matters
+        rests = self._seen == before
+        if not self.may_spend(is_wider=is_wider, at_rest=rests):
+            return msgspec.structs.replace(held, is_open=is_wider and not rests)
+        began = time.thread_time()
         is_counted = self._count(kept)
-        self.spent += time.thread_time() - before
+        self.spent += time.thread_time() - began
         # too much has changed meanwhile: the next look shows what it is by then
-        if not is_counted and not self.is_refused:
+        if not is_counted:
             return held
-        if is_counted:
-            held = confirmed_by(self._add_up(kept), held)
-        self._width = held.high - held.low
-        found_peak = is_counted and held.total > best + material_change(best)
-        # a peak that still grows is counted often, a level memory less and less often
-        pause = _SHORTEST_PAUSE if found_peak else 2 * self._pause
-        self._pause = min(pause, _LONGEST_PAUSE)
-        now = self._clock()
-        self._count_at = now + self._pause
-        self._counted = self._seen if is_counted else {}
-        self._recount_at = now + _IDLE_PAUSE * (now - self._started)
+        held = confirmed_by(self._add_up(kept), held)
+        self._counted, self._width = self._seen, held.high - held.low
         return held
 
-    def may_spend(self) -> bool:
-        """Return whether the budget allows a count."""
+    def may_spend(self, *, is_wider: bool = True, at_rest: bool = False) -> bool:
+        """Return whether the budget allows a count.
+
+        A half of it is kept for bounds that are wider than the last count left them.
+        """
         credit = min(_FIRST_CREDIT + _CREDIT_SHARE * self.used, _MOST_CREDIT)
-        return self.spent <= credit + (self._clock() - self._started) * _COUNT_SHARE
+        earned = credit + (self._clock() - self._started) * _COUNT_SHARE
+        if not is_wider:
+            return self.spent <= earned / 2
+        return self.spent <= earned + (_REST_CREDIT if at_rest else 0.0)
 
     def _advance(self, readings: Sequence[ProcessReading]) -> list[ProcessReading]:
         """Follow the families; leave out the processes that have ended."""
@@ -138,7 +144,6 @@ class SharedPages:
                 mapped=reading.file // FILES_PER_FAULT + reading.shared,
                 faulted=times.faulted,
                 faulted_by_reaped=times.faulted_by_reaped,
-                room=reading.peak - reading.resident,
                 image=reading.image,
             )
             if seen is not None and member.faults_since(seen) > _LATE_FAULTS:
@@ -189,20 +194,6 @@ class SharedPages:
             passed=sum(family.passed for family in self._families.values()),
         )
 
-    def _is_worth_counting(self, held: MemoryHolding, best: Bytes) -> bool:
-        """Return whether a count would show a peak, or correct the curve below it."""
-        may_be_peak = held.high > best + material_change(best)
-        scale = max(best, held.total) if may_be_peak else held.total
-        if self.is_refused or held.high - held.low <= material_change(2 * scale):
-            return False
-        is_new = held.total > best + material_change(2 * best)
-        # or more is open by now than the last count has left
-        width = held.high - held.low
-        is_new |= may_be_peak and width > 2 * self._width + material_change(2 * scale)
-        is_idle = self._seen == self._counted
-        due = self._recount_at if is_idle else self._count_at
-        return (is_new or self._clock() >= due) and self.may_spend()
-
     def _count(self, kept: Sequence[ProcessReading]) -> bool:
         """Count what is shared, and correct the account; False if nothing was read."""
         try:
@@ -221,11 +212,11 @@ class SharedPages:
             if parent is not None:
                 of_families.pop(parent.family, None)
         counted = opened.union(*(count.own for count in of_families.values()))
-        changes = self._changed_since([one for one in kept if one.pid in counted])
-        if changes is None or not (of_families or of_files):
+        grown = self._grown_since([one for one in kept if one.pid in counted])
+        if grown is None or not (of_families or of_files):
             return False
         for name, count in of_families.items():
-            self._families[name].correct(count, *changes)
+            self._families[name].correct(count, grown)
         for is_shared, overlap in ((False, self._files), (True, self._shmem)):
             if is_shared in of_files:
                 sizes = [one.shared if is_shared else one.file for one in kept]
@@ -249,45 +240,35 @@ class SharedPages:
 
     def _count_files(self, kept: Sequence[ProcessReading]) -> Mapping[bool, PageCount]:
         mapped = {reading.pid: reading.file + reading.shared for reading in kept}
-        whole = sum(mapped.values())
-        # of one process, or of small files, nothing is shared that matters
-        if whole - max(mapped.values()) <= MIB:
-            return {}
         pages = self._pages.of_some(mapped)
-        return count_files(pages, len(mapped), whole) if len(pages) > 1 else {}
+        return (
+            count_files(pages, len(mapped), sum(mapped.values()))
+            if len(pages) > 1
+            else {}
+        )
 
-    def _changed_since(
+    def _grown_since(
         self, counted: Sequence[ProcessReading]
-    ) -> tuple[dict[int, Bytes], dict[int, Bytes]] | None:
-        """Return what happened to processes between their reading and a count.
+    ) -> dict[int, Bytes] | None:
+        """Return by how much processes have grown between their reading and a count.
 
-        By how much each has grown, and its faults that growth does not explain. None if
-        one gave back memory that it may have shared: that seems to be the others' alone
-        then, and would count twice. What it frees is its own first.
+        None if one gave back memory that it may have shared: that seems to be the
+        others' alone then, and would count twice. What it frees is its own first.
         """
         grown: dict[int, Bytes] = {}
-        faults: dict[int, Bytes] = {}
         for old in counted:
-            pid, seen = old.pid, self._seen[old.pid]
-            # the size is read last, or growth would pass for copies
-            times, now = self._tree.times(pid), self._tree.reading(pid)
-            if now is None or times is None:
+            pid = old.pid
+            now = self._tree.reading(pid)
+            if now is None:
                 return None
             grown[pid] = now.anonymous - old.anonymous
-            own = self._families[seen.family].members[pid].own
+            own = self._families[self._seen[pid].family].members[pid].own
             given_back = max(
                 -grown[pid] - own, old.shared - now.shared, old.file - now.file
             )
             if given_back > material_change(old.resident):
                 return None
-            later = msgspec.structs.replace(
-                seen,
-                anonymous=now.anonymous,
-                mapped=now.file // FILES_PER_FAULT + now.shared,
-                faulted=times.faulted,
-            )
-            faults[pid] = later.faults_since(seen)
-        return grown, faults
+        return grown
 
 
 class ReadablePages:
@@ -337,11 +318,7 @@ def confirmed_by(counted: MemoryHolding, before: MemoryHolding) -> MemoryHolding
     """
     if counted.guess:
         return counted
-    # by which part of the guess the count came out lower, or of the upper bound higher
+    # by which part of the guess the count came out lower
     more = counted.total - before.total
     confirmed = 1 + more / before.guess if before.guess else 1.0
-    return msgspec.structs.replace(
-        counted,
-        confirmed=min(1.0, max(0.0, confirmed)),
-        exceeded=min(1.0, max(0.0, more / max(1, before.high - before.total))),
-    )
+    return msgspec.structs.replace(counted, confirmed=min(1.0, max(0.0, confirmed)))
