@@ -148,9 +148,6 @@ class MeasuredRegion(OpenRegion, eq=False):
         """End the call, if it is open."""
         # the clocks stop first, so that measuring does not count in the region
         now, cpu = clock(), cpu_time()
-        # it may have ended in another task than it began in
-        if innermost.get() is self:
-            innermost.set(self.parent)
         tracker = self.tracker  # another thread may end all regions
         if tracker is not None:
             self.wall_time, self.cpu_time = now - self.start, cpu - self.cpu_start
@@ -366,7 +363,7 @@ class RegionTracker:
     def enter(self, phase: MeasuredRegion) -> None:
         """Start a phase below the innermost open one, unless measuring is off."""
         parent = innermost.get()
-        # regions may end in another order, and a fork inherits those of its parent
+        # it may have ended, in any order and in another task, or be a fork's parent's
         while parent is not None and parent.tracker is not self:
             parent = parent.parent
         path = (*(parent.path if parent else ()), phase.name)
