@@ -28,6 +28,7 @@ for at in range(0, len(held), 4096):
     held[at] = 1
 if sys.argv[4:]:
     wait_for_agents()
+    open(f"seen.{{rank}}", "w").close()
 time.sleep(seconds)
 """
 # what torchrun and accelerate do on each node: two processes with torch's variables
@@ -246,8 +247,10 @@ def test_a_killed_weigh_leaves_what_its_nodes_had_reported(
     job: Job, tmp_path: Path
 ) -> None:
     script = f"""
-{WEIGH} srun -n4 $PYTHON hold.py 60 40 9 &
-sleep 7; kill -KILL $!; wait; $PYTHON -m weigh records >/dev/null
+{WEIGH} srun -n4 $PYTHON hold.py 60 40 60 watched &
+until [ "$(ls seen.* 2>/dev/null | wc -l)" = 4 ]; do sleep 0.2; done
+touch now; until [ -n "$(find store/running -newer now)" ]; do sleep 0.2; done
+kill -KILL $!; wait; $PYTHON -m weigh records >/dev/null
 """
     job(script, *TWO_BY_TWO)
     found = stored(tmp_path)
