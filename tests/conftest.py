@@ -110,6 +110,9 @@ def pytest_collection_modifyitems(
         elif shared := SHARED & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.together(min(shared)))
     waiting = [item for item in items if rigs_of(item) and not is_alone(item)]
+    # last those of the cluster that others have alone at the beginning, for longest
+    alone = Counter(rig for item in items if is_alone(item) for rig in rigs_of(item))
+    waiting.sort(key=lambda item: alone[rigs_of(item)[0]])
     others = [item for item in items if not rigs_of(item) or is_alone(item)]
     # one that begins last would end alone
     others.sort(key=lambda item: item.get_closest_marker("together") is None)
