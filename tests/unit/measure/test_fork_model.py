@@ -32,6 +32,7 @@ class Family:
         self.parents = {1: 0}
         self.faults = {1: 0}
         self.reaped = {1: 0}  # faults of children that ended
+        self.peaks = {1: 0}
         self._next = 0
 
     def write(self, pid: int, addresses: range) -> None:
@@ -43,6 +44,7 @@ class Family:
                 self._next += 1
                 self.pages[pid][address] = self._next
                 self.faults[pid] += 1
+                self.peaks[pid] = max(self.peaks[pid], len(self.pages[pid]))
 
     def free(self, pid: int, addresses: range) -> None:
         for address in addresses:
@@ -52,6 +54,7 @@ class Family:
         pid = max(self.parents) + 1
         self.pages[pid] = dict(self.pages[parent])
         self.parents[pid], self.faults[pid], self.reaped[pid] = parent, 0, 0
+        self.peaks[pid] = len(self.pages[pid])
         return pid
 
     def end(self, pid: int) -> None:
@@ -69,6 +72,7 @@ class Family:
                 mapped=0,
                 faulted=self.faults[pid] * PAGE,
                 faulted_by_reaped=self.reaped[pid] * PAGE,
+                room=(self.peaks[pid] - len(own)) * PAGE,
             )
             for pid, own in self.pages.items()
         ]

@@ -31,8 +31,9 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
 
     ``anonymous`` are its resident bytes, ``mapped`` those of the faults that it took to
     map its files and shared memory. ``faulted`` and ``faulted_by_reaped`` are the bytes
-    of its page faults and those of children that it waited for, ``image`` is as in
-    its reading.
+    of its page faults and those of children that it waited for, ``room`` is by how much
+    it was larger once, and
+    ``image`` is as in its reading.
     """
 
     pid: int
@@ -42,6 +43,7 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     mapped: Bytes
     faulted: Bytes
     faulted_by_reaped: Bytes = 0
+    room: Bytes = MIB
     image: bytes = b""
 
     def faults_since(self, old: "MemberReading") -> Bytes:
@@ -94,6 +96,7 @@ class ForkMember:
         "faults",
         "grown",
         "own",
+        "room",
         "seen",
         "trusted",
     )
@@ -102,6 +105,7 @@ class ForkMember:
         self.seen = seen
         self.own = own
         self.grown = own
+        self.room = seen.room
         self.faults: Bytes = 0
         self.trusted: Bytes = 0
 
@@ -234,8 +238,11 @@ class ForkFamily:
     def _copy(self, member: ForkMember, faults: Bytes) -> None:
         """Assume that a learned part of *faults* copied shared pages."""
         most = min(member.seen.anonymous - member.own, faults)
-        # what counts have shown of others' faults need not be true of its own
-        copies = self.copies if member.trusted >= MIB else 1.0
+        # one that was never larger has freed little that it could take anew; but little
+        # blocks, again and again, are many faults: a count has shown what those were
+        member.room = max(member.room, member.seen.room)
+        is_known = member.room >= MIB or member.trusted >= MIB
+        copies = self.copies if is_known else 1.0
         guess = round(most * copies)
         member.own += guess
         self._faults += most

@@ -144,6 +144,7 @@ class SharedPages:
                 mapped=reading.file // FILES_PER_FAULT + reading.shared,
                 faulted=times.faulted,
                 faulted_by_reaped=times.faulted_by_reaped,
+                room=reading.peak - reading.resident,
                 image=reading.image,
             )
             if seen is not None and member.faults_since(seen) > _LATE_FAULTS:
