@@ -173,11 +173,12 @@ class PeakTracker:
         Of several spikes nobody knows whether they came at one moment: the largest
         counts, with what the others held at the smaller of the two looks around it,
         for memory often goes from one process to the next. What its process has let go
-        of files and shared memory, others may still hold.
+        of files and shared memory, others may still hold. At most, it came while the
+        others held what they did at the larger look.
         """
         last = self._last
         no_longer_mapped = held.unmapped - (0 if last is None else last.unmapped)
-        spikes = [0]
+        spikes, most = [0], 0
         for one in readings:
             first = inherited.get(one.pid, 0)
             spike = min(marks[one.pid], one.peak - first) - max(0, no_longer_mapped)
@@ -187,12 +188,14 @@ class PeakTracker:
                 if before is not None:
                     grown = one.resident - before.resident
                     let_go = before.file + before.shared - one.file - one.shared
+                    if let_go <= 0:
+                        most = max(most, last.high + spike + grown - held.high)
                     spike -= max(0, let_go)
                 # the same spike on top of the look before, where that held less
                 spike = min(spike, last.total + spike + grown - held.total)
             spikes.append(max(0, spike))
         largest = max(spikes)
-        return largest, sum(spikes) - largest
+        return largest, max(sum(spikes), most) - largest
 
     def _virtual_with_spike(self, reading: ProcessReading) -> Bytes:
         before = self._readings.get(reading.pid)

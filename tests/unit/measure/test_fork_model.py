@@ -73,6 +73,7 @@ class Family:
                 faulted=self.faults[pid] * PAGE,
                 faulted_by_reaped=self.reaped[pid] * PAGE,
                 room=(self.peaks[pid] - len(own)) * PAGE,
+                peak=self.peaks[pid] * PAGE,
             )
             for pid, own in self.pages.items()
         ]
@@ -394,6 +395,17 @@ def test_memory_taken_and_given_back_does_not_add_up() -> None:
         family.free(child, range(1000, 1100))
         estimate = model.look(family.seen())
     assert estimate.value == family.truth() == 500 * PAGE
+
+
+def test_faults_below_a_new_mark_are_growth_though_all_of_it_is_freed() -> None:
+    family, model = grown(500)
+    child = family.fork(1)
+    model.look(family.seen())
+    family.write(child, range(1000, 1400))
+    family.free(child, range(1000, 1400))
+    # as many again were below that mark: they may be copies
+    family.write(child, range(100))
+    assert model.look(family.seen()).value == family.truth() == 600 * PAGE
 
 
 def test_what_a_parent_got_before_it_forked_is_no_growth_of_the_fork() -> None:

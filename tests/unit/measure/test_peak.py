@@ -236,6 +236,14 @@ def test_spikes_of_processes_that_take_turns_are_not_added() -> None:
     assert looks.peak().value <= 4 * H + 20
 
 
+def test_a_spike_may_have_come_before_others_gave_their_memory_back() -> None:
+    looks = Looks()
+    looks.look({1: (H, H), 2: (2 * H, 2 * H)})
+    looks.look({1: (H, 4 * H), 2: (10, 2 * H)})
+    peak = looks.peak()
+    assert (peak.value, peak.high) == (4 * H + 10, 6 * H)
+
+
 def of_two(shared: int, *sizes: int) -> tuple[list[ProcessReading], MemoryHolding]:
     """Return two processes of 100 MiB each that also map the same *shared* memory."""
     readings = [

@@ -1,7 +1,9 @@
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import msgspec
@@ -14,7 +16,11 @@ from looks import reading
 from weigh.measure.memory.counts import count_by_shares
 from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.memory.shared_pages import SharedPages, confirmed_by
+from weigh.measure.memory.shared_pages import (
+    ReadablePages,
+    SharedPages,
+    confirmed_by,
+)
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 from weigh.units import MIB
 
@@ -331,6 +337,15 @@ def test_a_program_executed_after_its_sizes_were_read_is_no_copy_of_its_parent()
     tree.now = {7: 50 * MIB, 8: MIB}
     readings = [reading(7, 50 * MIB), reading(8, 50 * MIB)]
     assert pages.hold(readings, best=0).total == 51 * MIB
+
+
+@linux
+def test_nothing_is_counted_where_one_process_has_ended_meanwhile() -> None:
+    tree = ProcTree(os.getpid())
+    with subprocess.Popen(["cat"], stdin=PIPE) as child:
+        sizes = {os.getpid(): MIB, child.pid: MIB}
+        assert set(ReadablePages(tree).of_some(sizes)) == set(sizes)
+    assert ReadablePages(tree).of_some(sizes) == {}
 
 
 class CountingPages(SharedPages):

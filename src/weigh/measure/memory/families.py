@@ -32,8 +32,7 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     ``anonymous`` are its resident bytes, ``mapped`` those of the faults that it took to
     map its files and shared memory. ``faulted`` and ``faulted_by_reaped`` are the bytes
     of its page faults and those of children that it waited for, ``room`` is by how much
-    it was larger once, and
-    ``image`` is as in its reading.
+    it was larger once, and ``peak`` and ``image`` are as in its reading.
     """
 
     pid: int
@@ -44,11 +43,18 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     faulted: Bytes
     faulted_by_reaped: Bytes = 0
     room: Bytes = MIB
+    peak: Bytes = 0
     image: bytes = b""
 
     def faults_since(self, old: "MemberReading") -> Bytes:
         """Return the bytes of faults that neither growth nor files explain."""
         growth = max(0, self.anonymous - old.anonymous)
+        if self.peak > old.peak:
+            # it has grown up to its mark, whatever it has freed since
+            before = old.peak - old.room
+            unfreed = self.peak - self.room - self.anonymous
+            mapped = max(0, unfreed - (before - old.anonymous))
+            growth = max(growth, self.peak - before - mapped)
         files = max(0, self.mapped - old.mapped)
         return max(0, self.faulted - old.faulted - growth - files)
 

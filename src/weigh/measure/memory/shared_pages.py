@@ -145,6 +145,7 @@ class SharedPages:
                 faulted=times.faulted,
                 faulted_by_reaped=times.faulted_by_reaped,
                 room=reading.peak - reading.resident,
+                peak=reading.peak,
                 image=reading.image,
             )
             if seen is not None and member.faults_since(seen) > _LATE_FAULTS:
@@ -288,7 +289,10 @@ class ReadablePages:
         return bool(self._refused) and not self._has_opened
 
     def of_some(self, sizes: Mapping[int, Bytes]) -> dict[int, ProcessPages]:
-        """Open the pages of some processes, those that end or refuse left out."""
+        """Open the pages of some processes, those that refuse left out.
+
+        None of them if one has ended: what it held is not like what the others hold.
+        """
         if self._tmpfs is None:
             self._tmpfs = tmpfs_devices(own_mounts())
         pids = processes_to_count(sizes)
@@ -297,6 +301,8 @@ class ReadablePages:
                 self._opened[pid] = ProcessPages(self._tree.folder(pid), self._tmpfs)
             except PermissionError:  # not dumpable, or hardened
                 self._refused.add(pid)
+            except (FileNotFoundError, ProcessLookupError):
+                return {}
             except (OSError, ValueError):
                 continue
             else:
