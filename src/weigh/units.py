@@ -118,6 +118,11 @@ def count_with_noun(thing_count: int, noun: str) -> str:
     return f"{thing_count:,} {noun}{'' if thing_count == 1 else 's'}"
 
 
+def format_three_digits(figure: float) -> str:
+    """Write a number rounded to three digits, below a million without an exponent."""
+    return f"{float(f'{figure:.3g}'):,g}"
+
+
 def is_number(number_text: str) -> bool:
     """Return whether *number_text* is a number as Python writes one."""
     try:

@@ -40,6 +40,7 @@ from weigh.units import (
     format_duration,
     format_limit,
     format_size,
+    format_three_digits,
     parse_limit,
     parse_size,
 )
@@ -490,7 +491,7 @@ def healer_stop_reason(
         return None
     if total is None:
         return "no time limit, so the hours of --heal cannot be kept"
-    hours_text = f"{float(f'{total:.3g}'):,g}"  # three digits, without an exponent
+    hours_text = format_three_digits(total)
     return f"a further round makes {hours_text} CPU hours, and --heal allows {budget:g}"
 
 

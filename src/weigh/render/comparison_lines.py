@@ -15,7 +15,12 @@ from weigh.render.printable import (
     shortened_text,
 )
 from weigh.render.request_lines import folded_lines
-from weigh.units import count_with_noun, format_brief, format_size
+from weigh.units import (
+    count_with_noun,
+    format_brief,
+    format_size,
+    format_three_digits,
+)
 
 Unit = Literal["seconds", "bytes", "per cent"]
 _TITLES = {
@@ -165,9 +170,7 @@ def figure_change_text(figure_name: str, unit: Unit, change: FigureChange) -> st
 
 def _ratio_words(figure_name: str, ratio: float, change: FigureChange) -> str:
     if ratio >= _MANY_TIMES:
-        # three digits, below a million without an exponent
-        times = float(f"{ratio:.3g}")
-        return f"{times:,g} x as much"
+        return f"{format_three_digits(ratio)} x as much"
     off = ratio - 1
     if abs(off) < _SAME:
         return "the same"
