@@ -72,7 +72,7 @@ class Family:
                 mapped=0,
                 faulted=self.faults[pid] * PAGE,
                 faulted_by_reaped=self.reaped[pid] * PAGE,
-                room=(self.peaks[pid] - len(own)) * PAGE,
+                resident=len(own) * PAGE,
                 peak=self.peaks[pid] * PAGE,
             )
             for pid, own in self.pages.items()

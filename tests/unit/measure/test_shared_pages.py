@@ -314,16 +314,28 @@ def test_a_count_shows_which_part_of_guesses_was_right(
     assert confirmed_by(counted, before).confirmed == confirmed
 
 
-def test_the_shares_of_forks_add_up_to_what_they_hold(tmp_path: Path) -> None:
-    for pid, (share, private) in {7: (70, 40), 8: (60, 30)}.items():
+@pytest.mark.parametrize(
+    ("private", "own"),
+    [
+        ((40, 30), {7: 0.4, 8: 0.3}),
+        # with shared memory that each alone has written
+        ((400, 400), {7: 0.7, 8: 0.6}),
+        # with pages of its own that it has not written since they were swapped in
+        ((0, 0), {7: 0.4, 8: 0.2}),
+    ],
+)
+def test_the_shares_of_forks_add_up_to_what_they_hold(
+    private: tuple[int, int], own: dict[int, float], tmp_path: Path
+) -> None:
+    for pid, share, written in zip((7, 8), (70, 60), private, strict=True):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "smaps_rollup").write_text(
-            f"Pss_Anon: {share} kB\nPrivate_Dirty: {private} kB\nAnonymous: 100 kB\n"
+            f"Pss_Anon: {share} kB\nPrivate_Dirty: {written} kB\nAnonymous: 100 kB\n"
         )
     folders = {pid: f"{tmp_path}/{pid}" for pid in (7, 8)}
     count = count_by_shares(folders)
     assert count is not None
-    assert (count.distinct, count.own) == (0.65, {7: 0.4, 8: 0.3})
+    assert (count.distinct, count.own) == (0.65, own)
     assert count_by_shares({**folders, 9: "/nowhere"}) is None
 
 

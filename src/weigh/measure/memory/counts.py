@@ -75,7 +75,11 @@ def count_by_shares(folders: Mapping[int, str]) -> PageCount | None:
             return None
         sizes[pid] = figures.anonymous
         distinct += figures.share
-        own[pid] = figures.private / max(1, figures.anonymous)
+        # What is shared is in it by a half at most. What it alone has written may be
+        # shared memory, too: forks that write some would seem to share nothing else
+        least = 2 * figures.share - figures.anonymous
+        private = min(figures.share, max(least, figures.private))
+        own[pid] = private / max(1, figures.anonymous)
     part = distinct / max(1, sum(sizes.values()))
     return PageCount(part, 0.0, own, part, is_by_shares=True, sizes=sizes)
 

@@ -31,8 +31,8 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
 
     ``anonymous`` are its resident bytes, ``mapped`` those of the faults that it took to
     map its files and shared memory. ``faulted`` and ``faulted_by_reaped`` are the bytes
-    of its page faults and those of children that it waited for, ``room`` is by how much
-    it was larger once, and ``peak`` and ``image`` are as in its reading.
+    of its page faults and those of children that it waited for; ``resident``, ``peak``
+    and ``image`` are as in its reading.
     """
 
     pid: int
@@ -42,19 +42,23 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
     mapped: Bytes
     faulted: Bytes
     faulted_by_reaped: Bytes = 0
-    room: Bytes = MIB
-    peak: Bytes = 0
+    resident: Bytes = 0
+    peak: Bytes = MIB
     image: bytes = b""
+
+    @property
+    def room(self) -> Bytes:
+        """By how much it was larger once."""
+        return self.peak - self.resident
 
     def faults_since(self, old: "MemberReading") -> Bytes:
         """Return the bytes of faults that neither growth nor files explain."""
         growth = max(0, self.anonymous - old.anonymous)
         if self.peak > old.peak:
             # it has grown up to its mark, whatever it has freed since
-            before = old.peak - old.room
-            unfreed = self.peak - self.room - self.anonymous
-            mapped = max(0, unfreed - (before - old.anonymous))
-            growth = max(growth, self.peak - before - mapped)
+            of_files = self.resident - self.anonymous
+            more_files = max(0, of_files - (old.resident - old.anonymous))
+            growth = max(growth, self.peak - old.resident - more_files)
         files = max(0, self.mapped - old.mapped)
         return max(0, self.faulted - old.faulted - growth - files)
 

@@ -144,7 +144,7 @@ class SharedPages:
                 mapped=reading.file // FILES_PER_FAULT + reading.shared,
                 faulted=times.faulted,
                 faulted_by_reaped=times.faulted_by_reaped,
-                room=reading.peak - reading.resident,
+                resident=reading.resident,
                 peak=reading.peak,
                 image=reading.image,
             )
