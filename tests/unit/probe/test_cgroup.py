@@ -6,27 +6,13 @@ from hypothesis import strategies as st
 
 from weigh.probe.cgroup import CgroupReading, memory_folder, read_cgroup
 
-HYBRID = "12:pids:/a\n4:memory:/slurm/uid_7/job_9\n1:name=systemd:/a\n0::/b\n"
 UNIFIED = "0::/system.slice/slurmstepd.scope/job_9/step_0\n"
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    (tmp_path / "proc" / "self").mkdir(parents=True)
-    (tmp_path / "cgroup").mkdir()
-    return tmp_path
-
-
-def read(machine: Path) -> CgroupReading:
-    return read_cgroup(f"{machine}/proc", f"{machine}/cgroup")
-
-
 V1_JOB = "memory/slurm/uid_7/job_9"
 V2_JOB = "system.slice/slurmstepd.scope/job_9"
 # what the process belongs to, the files of its groups, and what is read
 GROUPS: dict[str, tuple[str, dict[str, str], CgroupReading]] = {
     "version 1 has its own memory hierarchy": (
-        HYBRID,
+        "12:pids:/a\n4:memory:/slurm/uid_7/job_9\n1:name=systemd:/a\n0::/b\n",
         {
             f"{V1_JOB}/memory.max_usage_in_bytes": "123\n",
             f"{V1_JOB}/memory.oom_control": "oom_kill_disable 0\noom_kill 2\n",
@@ -61,41 +47,32 @@ GROUPS: dict[str, tuple[str, dict[str, str], CgroupReading]] = {
         {"job/memory.peak/a": "", "job/memory.events/a": ""},
         CgroupReading(),
     ),
+    "a path may hold colons": (
+        "0::/a:b\n",
+        {"a:b/memory.peak": "9\n", "a:b/memory.events": ""},
+        CgroupReading(peak=9),
+    ),
+    **{
+        f"nothing is known from {text!r}": (text, {}, CgroupReading())
+        for text in ("", "0::/", "0::/../../elsewhere", "4:memory:/gone", "odd", "\n")
+    },
 }
 
 
 @pytest.mark.parametrize("what", GROUPS)
-def test_a_group_is_read(machine: Path, what: str) -> None:
+def test_of_groups(tmp_path: Path, what: str) -> None:
     text, files, found = GROUPS[what]
-    (machine / "proc/self/cgroup").write_text(text)
-    for path, content in files.items():
-        file = machine / "cgroup" / path
+    for path, content in {"proc/self/cgroup": text, **files}.items():
+        file = tmp_path / (path if path.startswith("proc/") else f"cgroup/{path}")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-    assert read(machine) == found
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0::/\n", "0::/../../elsewhere\n", "4:memory:/gone\n", "odd\n", "\n"]
-)
-def test_where_nothing_is_reported_nothing_is_known(machine: Path, text: str) -> None:
-    (machine / "proc/self/cgroup").write_text(text)
-    assert read(machine) == CgroupReading()
+    assert read_cgroup(f"{tmp_path}/proc", f"{tmp_path}/cgroup") == found
 
 
 def test_no_proc_is_no_reading(tmp_path: Path) -> None:
     assert read_cgroup(str(tmp_path), str(tmp_path)) == CgroupReading()
 
 
-def test_a_path_may_hold_colons() -> None:
-    assert memory_folder("0::/a:b\n", "/root") == ("/root/a:b", 2)
-
-
-@given(text=st.text() | st.text("0123:,/memory.\n"))
-def test_no_text_stops_the_reading(
-    text: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("machine")
-    (folder / "self").mkdir()
-    (folder / "self/cgroup").write_text(text, encoding="utf-8")
-    assert read_cgroup(str(folder), str(folder / "cgroup")) == CgroupReading()
+@given(st.text() | st.text("0123:,/memory.\n"))
+def test_no_text_stops_the_reading(text: str) -> None:
+    memory_folder(text)

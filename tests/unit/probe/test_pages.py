@@ -1,9 +1,11 @@
+import ctypes
 import mmap
 import os
 import sys
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from doctored import DoctoredProc
 from hypothesis import given
@@ -13,7 +15,6 @@ from weigh.probe.pages import (
     ALONE,
     SHARED,
     AnonymousShares,
-    MappedStretch,
     ProcessPages,
     merged_stretches,
     parse_maps,
@@ -27,7 +28,6 @@ from weigh.units import MIB
 PAGE = mmap.PAGESIZE
 OF_FILE = 0xA1 << 56  # present, of a file or shared memory
 OWN, TOGETHER = 0x81 << 56, 0x80 << 56  # present, anonymous
-ABSENT = 0
 MOUNTS = (
     b"22 27 0:20 / /sys rw shared:6 - sysfs sysfs rw\n"
     b"25 27 0:23 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,inode64\n"
@@ -35,18 +35,6 @@ MOUNTS = (
     b"31 27 4095:300 / /a\\040-\\040b rw - tmpfs none rw\n"
 )
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the live /proc")
-
-
-def maps_line(
-    first_page: int, pages: int, offset: int, name: str, rights: str = "r--p"
-) -> bytes:
-    start = first_page * PAGE
-    ends = f"{start:x}-{start + pages * PAGE:x}"
-    return f"{ends} {rights} {offset * PAGE:08x} {name}\n".encode()
-
-
-def entries(*flags: int) -> bytes:
-    return b"".join(flag.to_bytes(8, "little") for flag in flags)
 
 
 ROLLUP = (
@@ -65,48 +53,46 @@ def test_the_shares_of_a_process_are_those_of_its_anonymous_memory() -> None:
 # maps and mountinfo
 
 
-def test_mappings_of_files_are_found_and_anonymous_ones_left_out() -> None:
-    text = (
-        maps_line(16, 2, 3, "08:01 77       /usr/lib/a b.so")
-        + maps_line(32, 1, 0, "00:00 0 ")
-        + maps_line(33, 1, 0, "00:00 0      [stack]")
-    )
-    assert parse_maps(text.splitlines()).mappings == (
-        MappedStretch(16, 2, 3, b"08:01 77", is_shared_memory=False),
-    )
-
-
 @pytest.mark.parametrize(
-    ("rights", "name", "may_hold"),
+    ("rights", "name", "may_hold_anonymous_pages", "is_shared_memory"),
     [
-        ("rw-p", "00:00 0 ", True),
-        ("r--p", "00:00 0 ", True),  # written, then protected
-        ("---p", "00:00 0 ", False),  # reserved address space
-        ("rw-p", "08:01 7 /data", True),  # a private copy of a file's page
-        ("r-xp", "08:01 7 /lib/a.so", False),
-        ("rw-s", "08:01 7 /data", False),
+        ("rw-p", "00:00 0 ", True, None),
+        ("rw-p", "00:00 0      [stack]", True, None),
+        ("r--p", "00:00 0 ", True, None),  # written, then protected
+        ("---p", "00:00 0 ", False, None),  # reserved address space
+        ("rw-p", "08:01 7 /data", True, False),  # a private copy of a file's page
+        ("r-xp", "08:01 77       /usr/lib/a b.so", False, False),
+        ("rw-s", "08:01 7 /data", False, False),
+        # by its name
+        ("r--p", "00:17 9     /dev/shm/x", False, True),
+        ("r--p", "00:01 9     /memfd:torch (deleted)", False, True),
+        ("r--p", "00:01 9     /SYSV00000000 (deleted)", False, True),
+        ("r--p", "00:01 9     /dev/zero (deleted)", False, True),
+        ("r--p", "00:23 9     /scratch/on tmpfs", False, True),  # and by its mount
     ],
 )
-def test_private_memory_is_where_anonymous_pages_may_be(
-    rights: str, name: str, *, may_hold: bool
+def test_a_mapping_is_private_memory_or_a_file_or_both(
+    rights: str,
+    name: str,
+    *,
+    may_hold_anonymous_pages: bool,
+    is_shared_memory: bool | None,
 ) -> None:
-    layout = parse_maps([maps_line(5, 2, 0, name, rights)])
-    assert layout.private == (((5, 7),) if may_hold else ())
+    ends = f"{5 * PAGE:x}-{7 * PAGE:x}"
+    line = f"{ends} {rights} {3 * PAGE:08x} {name}\n".encode()
+    layout = parse_maps([line], frozenset({b"00:23"}))
+    assert layout.private == (((5, 7),) if may_hold_anonymous_pages else ())
+    file = " ".join(name.split()[:2]).encode()
+    mappings = () if is_shared_memory is None else ((5, 2, 3, file, is_shared_memory),)
+    assert tuple(map(msgspec.structs.astuple, layout.mappings)) == mappings
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "00:17 9     /dev/shm/x",
-        "00:01 9     /memfd:torch (deleted)",
-        "00:01 9     /SYSV00000000 (deleted)",
-        "00:01 9     /dev/zero (deleted)",
-        "00:23 9     /scratch/on tmpfs",
-    ],
+    "maps", [b"odd\n", b"zz-zz r--p 0 08:01 7 x\n", b"\xff" * 99, b"1-2-3 a 0 b 7\n"]
 )
-def test_shared_memory_is_reported_by_its_name_or_its_mount(name: str) -> None:
-    (mapping,) = parse_maps([maps_line(1, 1, 0, name)], frozenset({b"00:23"})).mappings
-    assert mapping.is_shared_memory
+def test_odd_maps_are_refused(maps: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_maps(maps.splitlines())
 
 
 def test_tmpfs_devices_are_written_as_maps_writes_them() -> None:
@@ -152,15 +138,12 @@ def test_points_are_spread_evenly_over_stretches_laid_end_to_end(
 # Pages
 
 
-@pytest.fixture
-def proc(tmp_path: Path) -> DoctoredProc:
-    return DoctoredProc(tmp_path)
-
-
-def test_pages_are_distinguished(proc: DoctoredProc) -> None:
-    proc.write("5/maps", maps_line(0, 4, 0, "00:00 0 ", "rw-p"))
-    proc.write("5/pagemap", entries(OWN, TOGETHER, OF_FILE, ABSENT))
-    pages = ProcessPages(f"{proc.root}/5")
+def test_pages_are_distinguished(tmp_path: Path) -> None:
+    proc = DoctoredProc(tmp_path)
+    proc.write("5/maps", b"")
+    flags = (OWN, TOGETHER, OF_FILE, 0)  # the last one is absent
+    proc.write("5/pagemap", b"".join(flag.to_bytes(8, "little") for flag in flags))
+    pages = ProcessPages(f"{tmp_path}/5")
     assert pages.anonymous(0, 4) == ALONE | SHARED << 8
     assert pages.mapped(0, 4) == SHARED << 16
     assert pages.anonymous(3, 1) == 0
@@ -168,21 +151,11 @@ def test_pages_are_distinguished(proc: DoctoredProc) -> None:
     pages.close()
 
 
-@pytest.mark.parametrize(
-    "maps", [b"odd\n", b"zz-zz r--p 0 08:01 7 x\n", b"\xff" * 99, b"1-2-3 a 0 b 7\n"]
-)
-def test_odd_maps_are_refused(proc: DoctoredProc, maps: bytes) -> None:
-    proc.write("5/maps", maps)
-    proc.write("5/pagemap", b"")
-    with pytest.raises(ValueError, match=r"."):
-        ProcessPages(f"{proc.root}/5")
-
-
 @linux
 def test_a_page_that_a_fork_shares_is_not_alone_until_one_writes_to_it() -> None:
     memory = mmap.mmap(-1, 2 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory[::PAGE] = bytes(2 * MIB // PAGE)
-    address = _address(memory)
+    first = ctypes.addressof(ctypes.c_char.from_buffer(memory)) // PAGE
     waiting, cue = os.pipe()
     child = os.fork()
     if child == 0:
@@ -190,18 +163,12 @@ def test_a_page_that_a_fork_shares_is_not_alone_until_one_writes_to_it() -> None
         os.read(waiting, 1)
         os._exit(0)
     pages = ProcessPages("/proc/self")
-    shared = pages.anonymous(address // PAGE, 2)
+    shared = pages.anonymous(first, 2)
     memory[0] = 1
-    written = pages.anonymous(address // PAGE, 2)
+    written = pages.anonymous(first, 2)
     pages.close()
     for end in (cue, waiting):
         os.close(end)
     os.waitpid(child, 0)
     assert shared == SHARED | SHARED << 8
     assert written == ALONE | SHARED << 8
-
-
-def _address(memory: mmap.mmap) -> int:
-    import ctypes  # noqa: PLC0415
-
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,43 +9,30 @@ from weigh.probe.pages import share_memory_map
 from weigh.probe.perf import CpuClock, open_cpu_clock
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass"
-UNWAITED = """
-import os, signal, time
+UNWAITED = f"""
+import os, signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-if os.fork() == 0:
-    while time.process_time() < 0.3: pass
-    os._exit(0)
-try: os.wait()
-except ChildProcessError: pass
+if os.fork():
+    try: os.wait()
+    except ChildProcessError: os._exit(0)
+{BURN}
 """
 
 
-@pytest.fixture
-def waiting_child() -> Iterator[tuple[int, int]]:
-    """A child that runs nothing until the descriptor is closed."""
-    reading, cue = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(cue)
-        code = os.read(reading, 4096).decode()
-        os.execv(sys.executable, [sys.executable, "-S", "-c", code])
-    os.close(reading)
-    yield pid, cue
-    os.close(cue)
-
-
 @pytest.mark.parametrize("code", [BURN, UNWAITED], ids=["own", "never waited for"])
-def test_cpu_time_is_counted_of_all_that_is_started(
-    waiting_child: tuple[int, int], code: str
-) -> None:
-    pid, cue = waiting_child
+def test_cpu_time_is_counted_of_all_that_is_started(code: str) -> None:
+    waiting, cue = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # runs nothing until the clock is there
+        os.close(cue)
+        os.read(waiting, 1)
+        os.execv(sys.executable, [sys.executable, "-S", "-c", code])
     clock = open_cpu_clock(pid)
-    if clock is None:
-        os.write(cue, b"pass")
-        os.waitpid(pid, 0)
-        pytest.skip("the kernel lets this user open no perf event")
-    os.write(cue, code.encode())
+    for end in (cue, waiting):
+        os.close(end)
     os.waitpid(pid, 0)
+    if clock is None:
+        pytest.skip("the kernel lets this user open no perf event")
     seconds = clock.read()
     clock.close()
     assert seconds is not None

@@ -3,7 +3,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -40,11 +40,14 @@ def seen(tree: ProcTree) -> set[int]:
 
 
 def test_status_is_read_in_bytes() -> None:
-    reading = parse_status(7, status_text(resident=30, peak=60))
+    text = status_text(resident=30, peak=60, page_tables=64, threads=3)
+    reading = parse_status(7, text)
     assert reading is not None
     assert (reading.resident, reading.peak) == (30 * KIB, 60 * KIB)
     assert (reading.virtual, reading.virtual_peak) == (8000 * KIB, 9000 * KIB)
     assert reading.anonymous == reading.file == reading.shared == 10 * KIB
+    # page tables and stacks are the job's too
+    assert (reading.threads, reading.kernel) == (3, (64 + 3 * 28) * KIB)
 
 
 @given(NAMES)
@@ -53,10 +56,6 @@ def test_no_name_hides_a_process(name: str) -> None:
     reading = parse_status(7, status_text(name=name))
     assert reading is not None
     assert reading.resident == 30 * KIB
-
-
-def test_a_zombie_holds_nothing() -> None:
-    assert parse_status(7, ZOMBIE) is None
 
 
 @given(NAMES)
@@ -68,28 +67,15 @@ def test_stat_reads_past_any_name(name: str) -> None:
     assert times.faulted == 321 * resource.getpagesize()
 
 
-def test_only_processes_with_one_stack_and_program_are_forks() -> None:
-    one, other = parse_stat(stat_text()), parse_stat(stat_text(stack=1 << 40))
+def test_only_processes_with_one_stack_that_is_shown_are_forks() -> None:
+    stacks = (1 << 40, 1 << 41, 0)  # 0: the kernel hides it
+    one, other, hidden = (parse_stat(stat_text(stack=stack)) for stack in stacks)
     assert one is not None
     assert other is not None
+    assert hidden is not None
     assert one.is_fork_of(one)
     assert not one.is_fork_of(other)
-
-
-def test_a_hidden_stack_makes_nobody_a_fork() -> None:
-    hidden = parse_stat(stat_text(stack=0))
-    assert hidden is not None
     assert not hidden.is_fork_of(hidden)
-
-
-@pytest.mark.parametrize(
-    "parse", [parse_stat, parse_children, lambda text: parse_status(7, text)]
-)
-@given(text=st.binary() | st.text(alphabet="7 ()\n-_.VmPeak:", max_size=300))
-def test_no_text_stops_a_parser(
-    parse: Callable[[bytes], object], text: bytes | str
-) -> None:
-    parse(text if isinstance(text, bytes) else text.encode())
 
 
 @given(st.integers(0, len(status_text())))
@@ -106,33 +92,18 @@ def test_children_are_read_back(pids: list[int]) -> None:
 # A doctored tree
 
 
-# the children of processes, those of a second thread of 11, and who is left out
-TREES: dict[str, tuple[dict[int, list[int]], list[int], set[int], set[int]]] = {
-    "all below the top": (
-        {TOP: [11, 12], 11: [13], 12: [], 13: [], 99: []},
-        [],
-        set(),
-        {11, 12, 13},
-    ),
-    "children of every thread": (
-        {TOP: [11], 11: [12], 12: [], 13: []},
-        [13],
-        set(),
-        {11, 12, 13},
-    ),
-    "none besides the job": ({TOP: [11, 12], 11: [], 12: []}, [], {12}, {11}),
-}
-
-
-@pytest.mark.parametrize("what", TREES)
-def test_the_tree_is(proc: DoctoredProc, tree: ProcTree, what: str) -> None:
-    children, of_a_thread, excluded, expected = TREES[what]
-    proc.family(children)
-    if of_a_thread:
-        proc.thread(11, 501, of_a_thread)
-    tree.excluded = frozenset(excluded)
-    assert seen(tree) == expected
-    assert tree.children() == sorted({*children[TOP]} - excluded)
+def test_the_tree_is_all_below_the_top_but_who_is_excluded(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.family({TOP: [11, 12], 11: [13], 12: [], 13: [], 14: [], 99: []})
+    proc.thread(11, 501, [14])  # any thread may start processes
+    assert seen(tree) == {11, 12, 13, 14}
+    assert tree.children() == [11, 12]
+    other = ProcTree(TOP, str(proc.root))
+    other.excluded = frozenset([12])
+    assert seen(other) == {11, 13, 14}
+    assert other.children() == [11]
+    other.close()
 
 
 def test_a_list_of_children_longer_than_pages_is_read_whole(
@@ -149,10 +120,8 @@ def test_an_orphan_stays_in_the_tree_whoever_adopts_it(
 ) -> None:
     proc.family({TOP: [11], 11: [12], 12: []})
     assert seen(tree) == {11, 12}
-
     proc.process(TOP, [])
     proc.last_pid(2)
-
     assert 12 in seen(tree)
 
 
@@ -163,9 +132,7 @@ def test_a_child_shown_late_is_found_though_nothing_was_started_since(
     proc.last_pid(11)
     proc.process(TOP)
     assert seen(tree) == set()
-
     proc.family({TOP: [11], 11: []})
-
     assert seen(tree) == {11}
 
 
@@ -213,25 +180,23 @@ def test_a_loadavg_that_stops_moving_is_believed_for_some_looks_only(
     assert 1 <= looks <= 20
 
 
-def threaded(*, leader_has_ended: bool) -> bytes:
-    """Write the status of a process of 30 KiB with two threads, or what is left."""
-    if leader_has_ended:
-        return ZOMBIE.replace(b"Threads:\t1", b"Threads:\t2")
-    return status_text(resident=30).replace(b"Threads:\t1", b"Threads:\t2")
-
-
 def test_a_process_whose_first_thread_has_ended_is_read_through_another(
     proc: DoctoredProc, tree: ProcTree
 ) -> None:
+    of_two = ZOMBIE.replace(b"Threads:\t1", b"Threads:\t2")
     proc.process(TOP, [11])
-    proc.process(11, status=threaded(leader_has_ended=True))
+    proc.process(11, status=of_two, stat=stat_text(stack=0))
     proc.thread(11, 511, [12])
-    proc.write("11/task/511/status", threaded(leader_has_ended=False))
+    proc.write("11/task/511/status", status_text(resident=30, threads=2))
+    proc.write("11/task/511/stat", stat_text(stack=1 << 40))
     proc.process(12)
     readings = {reading.pid: reading for reading in tree.read()}
     assert readings[11].resident == 30 * KIB
     assert set(readings) == {11, 12}  # its threads go on starting processes
     assert tree.folder(11) == f"{proc.root}/11/task/511"
+    times = tree.times(11)
+    assert times is not None
+    assert (times.stack_start, times.has_ended) == (1 << 40, False)
 
 
 def test_a_zombie_without_threads_costs_no_search_for_one(
@@ -246,14 +211,10 @@ def test_a_zombie_without_threads_costs_no_search_for_one(
     assert searched == []
 
 
-def test_page_tables_and_stacks_are_the_jobs_too() -> None:
-    reading = parse_status(7, status_text(page_tables=64, threads=3))
-    assert reading is not None
-    assert reading.kernel == (64 + 3 * 28) * KIB
-    assert reading.threads == 3
-
-
-@given(odd=st.binary(max_size=200))
+@given(
+    odd=st.binary(max_size=200)
+    | st.text(alphabet="7 ()\n-_.VmPeak:", max_size=200).map(str.encode)
+)
 def test_one_odd_process_never_hides_the_others(
     odd: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -323,7 +284,7 @@ def test_a_live_process_reads_as_psutil_reads_it() -> None:
         assert reading.virtual == said.memory_info().vms
         times = tree.times(sleeper.pid)
         assert times is not None
-        assert times.parent == os.getpid()
+        assert (times.parent, times.has_ended) == (os.getpid(), False)
         sleeper.kill()
 
 

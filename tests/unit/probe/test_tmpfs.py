@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doctored import DoctoredProc
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from weigh.probe.tmpfs import (
     JobFiles,
     machine_shared_memory,
     parse_segments,
-    parse_shmem,
     parse_written,
 )
 from weigh.units import KIB, MIB
@@ -29,22 +27,21 @@ SEGMENTS = (
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the live /proc")
 
 
-def test_shared_memory_of_the_machine_is_read() -> None:
-    assert (
-        parse_shmem(b"MemTotal: 9 kB\nShmem:     1500 kB\nKReclaimable") == 1500 * KIB
-    )
-    assert parse_shmem(b"ShmemHugePages: 7 kB\n") is None
-    assert parse_shmem(b"\nShmem: many\n") is None
-
-
-def test_a_machine_without_the_figure_has_no_shared_memory_that_is_known(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("meminfo", "size"),
+    [
+        (b"MemTotal: 9 kB\nShmem:     1500 kB\nKReclaimable", 1500 * KIB),
+        (b"ShmemHugePages: 7 kB\n", None),
+        (b"\nShmem: many\n", None),
+        (None, None),
+    ],
+)
+def test_shared_memory_of_the_machine_is_read(
+    tmp_path: Path, meminfo: bytes | None, size: int | None
 ) -> None:
-    proc = DoctoredProc(tmp_path)
-    proc.write("meminfo", b"\nShmem: 100 kB\n")
-    assert machine_shared_memory(str(tmp_path)) == 100 * KIB
-    proc.remove("meminfo")
-    assert machine_shared_memory(str(tmp_path)) is None
+    if meminfo is not None:
+        (tmp_path / "meminfo").write_bytes(meminfo)
+    assert machine_shared_memory(str(tmp_path)) == size
 
 
 @pytest.mark.parametrize(
