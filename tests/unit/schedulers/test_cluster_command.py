@@ -1,5 +1,5 @@
 import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -37,22 +37,18 @@ def seen(system: str, changed: Answers | None = None) -> ClusterState:
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
-def test_no_line_of_the_page_is_wider_than_a_terminal(system: str) -> None:
-    assert max(map(len, cluster_screen(seen(system)))) <= 80
+def test_a_cluster_is_asked_each_thing_once_and_read_back_as_it_was(
+    system: str,
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    ask = answering(SYSTEMS[system], asked)
 
+    whole = query_cluster({}, scheduler=system, run_command=ask)
 
-@pytest.mark.parametrize("system", sorted(SYSTEMS))
-def test_the_document_reads_back_as_it_was(system: str) -> None:
-    whole = seen(system)
+    assert len(asked) == len(set(asked))
+    assert max(map(len, cluster_screen(whole))) <= 80
     assert msgspec.json.decode(cluster_document(whole), type=ClusterState) == whole
     assert json.loads(cluster_document(whole))["schema"] == "weigh.cluster/1"
-
-
-@pytest.mark.parametrize("system", sorted(SYSTEMS))
-def test_nothing_is_queried_twice(system: str) -> None:
-    asked: list[tuple[str, ...]] = []
-    query_cluster({}, scheduler=system, run_command=answering(SYSTEMS[system], asked))
-    assert len(asked) == len(set(asked))
 
 
 def test_a_scheduler_that_does_not_answer_is_reported_in_one_line() -> None:
@@ -66,31 +62,32 @@ def test_a_scheduler_that_does_not_answer_is_reported_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_without_jobs_the_rest_is_shown() -> None:
-    slow = CommandOutput(trouble="squeue has not answered for 10 s")
-    found = seen("slurm", {slurm_cluster.JOBS: slow})
-    assert found.gpus
-    assert found.notes == ("squeue does not answer: squeue has not answered for 10 s",)
-
-
-def test_torn_xml_is_a_note_and_no_traceback() -> None:
-    torn = CommandOutput(0, "<job_info><job_li")
-    found = seen("gridengine", {gridengine_cluster.JOBS: torn})
-    assert "not XML" in found.notes[0]
-
-
-def test_settings_that_change_the_answers_are_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("system", "jobs", "note"),
+    [
+        ("slurm", CommandOutput(trouble="slow"), "squeue does not answer: slow"),
+        ("gridengine", CommandOutput(0, "<job_info><job_li"), "qstat's answer is cut"),
+    ],
+)
+def test_without_jobs_the_rest_is_shown(
+    system: str, jobs: CommandOutput, note: str
 ) -> None:
-    told = tmp_path / "told"
-    for name in ("scontrol", "squeue"):
-        write_program(tmp_path / name, f'env >> "{told}"')
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("SQUEUE_FORMAT", "%i")
-    monkeypatch.setenv("SBATCH_PARTITION", "gpu")
-    query_cluster(os.environ, scheduler="slurm")
-    assert "SQUEUE_FORMAT" not in told.read_text()
-    assert "SBATCH_PARTITION" not in told.read_text()
+    argv = {"slurm": slurm_cluster, "gridengine": gridengine_cluster}[system].JOBS
+    found = seen(system, {argv: jobs})
+    assert found.gpus
+    assert found.notes[0].startswith(note)
+
+
+def test_settings_that_change_the_answers_are_taken_away() -> None:
+    told: dict[str, str] = {}
+
+    def ask(*_: object, env: Mapping[str, str], **__: object) -> CommandOutput:
+        told.update(env)
+        return CommandOutput(0)
+
+    of_user = {"SQUEUE_FORMAT": "%i", "SBATCH_PARTITION": "gpu", "HOME": "/h"}
+    query_cluster(of_user, scheduler="slurm", run_command=ask)
+    assert (told["HOME"], {*of_user} & {*told}) == ("/h", {"HOME"})
 
 
 def test_commands_without_a_cluster_are_reported_as_such(tmp_path: Path) -> None:

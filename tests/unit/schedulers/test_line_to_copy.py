@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,66 +12,39 @@ from written_programs import write_program
 from weigh.flow.follow.named import named_jobs
 from weigh.flow.follow.view import ScriptWork
 from weigh.flow.here import here_of
+from weigh.flow.site.schedulers import current_user
 from weigh.model.job import OwnScript, SubmittedJob
 
 SEPARATOR = "\x1f"
 LIVE = (
-    "JobId=7 ArrayJobId=7 ArrayTaskId={indices} JobName=f.sh UserId={user}(1) "
+    "JobId=7 ArrayJobId=7 ArrayTaskId=1-4 JobName=f.sh UserId={user}(1) "
     "SubmitTime=1795254181 TimeLimit=00:20:00 NumNodes=1 NumCPUs=1 MinMemoryNode=300M "
-    "Partition=long Command={script} WorkDir={folder} StdOut=/w/o\n"
+    "Partition=long Command={folder}/f.sh WorkDir={folder} StdOut=/w/o"
 )
 
 
-class KnownToSlurm:
-    """A Slurm of three programs, which knows one job."""
+KnownJob = Callable[..., SubmittedJob]
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._folder, self._programs = folder, folder / "bin"
-        monkeypatch.chdir(folder)
-        self._write("sbatch", "")
-        self._write("scontrol", "")
-        self._user = os.environ.get("USER", "")
-        self.env = {"PATH": f"{self._programs}:{os.environ['PATH']}"}
 
-    def _write(self, name: str, answer: str) -> None:
-        path = self._programs / name
-        write_program(path, f"cat {shlex.quote(str(path))}.txt")
-        (self._programs / f"{name}.txt").write_text(answer)
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownJob:
+    """What finds the job of a line of sbatch, by what Slurm's commands print of it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.sh").write_text("#!/bin/bash\n#SBATCH --output=f_%a\n")
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    here = here_of(str(tmp_path), {"PATH": path, "WEIGH_DIR": f"{tmp_path}/.weigh"})
+    user = current_user()
 
-    def job(
-        self,
-        line: str,
-        *,
-        user: str,
-        script: str = "f.sh",
-        indices: str = "1-4",
-        is_live: bool = False,
-    ) -> SubmittedJob:
-        """Return the job that was submitted by *line*."""
-        row = (f"7_[{indices}]", "7", user, "1795254181", "f.sh", str(self._folder))
-        if not indices:
-            row = ("7", *row[1:])
-        self._write("sacct", "" if line == "" else SEPARATOR.join((*row, line)) + "\n")
-        if is_live:
-            path = self._folder / script
-            known = {"indices": indices, "user": user, "folder": self._folder}
-            self._write("scontrol", LIVE.format(script=path, **known))
-        folder = str(self._folder)
-        here = here_of(folder, {**self.env, "WEIGH_DIR": f"{folder}/.weigh"})
+    def job(line: str, *, is_live: bool = False) -> SubmittedJob:
+        row = ("7_[1-4]", "7", user, "1795254181", "f.sh", str(tmp_path), line)
+        live = LIVE.format(user=user, folder=tmp_path) if is_live else ""
+        printed = {"sbatch": "", "scontrol": live, "sacct": SEPARATOR.join(row)}
+        for name, text in printed.items():
+            answer = shlex.quote(text if name != "sacct" or line else "")
+            write_program(tmp_path / "bin" / name, f"printf '%s\\n' {answer}")
         return named_jobs(here, [], "7")[0]
 
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownToSlurm:
-    (tmp_path / "f.sh").write_text("#!/bin/bash\n#SBATCH --output=f_%a\n")
-    return KnownToSlurm(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def user() -> str:
-    from weigh.flow.site.schedulers import current_user  # noqa: PLC0415
-
-    return current_user()
+    return job
 
 
 TYPED = (
@@ -82,13 +56,10 @@ AGAIN = "--mem=300M --time=20 -p long --export=ALL,STEP=7 --array=2-3%1 -- cfg.y
 
 @pytest.mark.parametrize("is_live", [True, False], ids=["queue", "accounting"])
 def test_all_that_was_typed_is_in_the_line(
-    slurm: KnownToSlurm, user: str, tmp_path: Path, *, is_live: bool
+    known: KnownJob, tmp_path: Path, *, is_live: bool
 ) -> None:
-    job = slurm.job(TYPED, user=user, is_live=is_live)
-
-    assert (
-        ScriptWork(job).command_again([2, 3]) == f"weigh submit {tmp_path}/f.sh {AGAIN}"
-    )
+    again = ScriptWork(known(TYPED, is_live=is_live)).command_again([2, 3])
+    assert again == f"weigh submit {tmp_path}/f.sh {AGAIN}"
 
 
 @pytest.mark.parametrize(
@@ -105,32 +76,26 @@ def test_all_that_was_typed_is_in_the_line(
     ids=["other words of sbatch", "a space", "marks of the shell", "a site's option"],
 )
 def test_the_line_is_quoted_as_a_shell_needs(
-    slurm: KnownToSlurm, user: str, tmp_path: Path, line: str, again: str
+    known: KnownJob, tmp_path: Path, line: str, again: str
 ) -> None:
     (tmp_path / "long").touch()  # a file, and no script here
-
-    job = slurm.job(line, user=user)
-
-    assert ScriptWork(job).command_again([2]) == f"weigh submit {tmp_path}/f.sh {again}"
+    named = ScriptWork(known(line)).command_again([2])
+    assert named == f"weigh submit {tmp_path}/f.sh {again}"
 
 
 def test_where_no_line_is_kept_the_request_is_and_the_rest_is_named(
-    slurm: KnownToSlurm, user: str, tmp_path: Path
+    known: KnownJob, tmp_path: Path
 ) -> None:
-    job = slurm.job("", user=user, is_live=True)
-
-    again = ScriptWork(job).command_again([2]) or ""
+    again = ScriptWork(known("", is_live=True)).command_again([2]) or ""
     assert again.startswith(f"weigh submit {tmp_path}/f.sh --mem=300M --time=")
     assert again.endswith("  # and the other options you typed")
 
 
 def test_without_its_script_the_flags_are_still_named(
-    slurm: KnownToSlurm, user: str, tmp_path: Path
+    known: KnownJob, tmp_path: Path
 ) -> None:
     (tmp_path / "f.sh").unlink()
-
-    said = ScriptWork(slurm.job(TYPED, user=user)).by_hand([2])
-
+    said = ScriptWork(known(TYPED)).by_hand([2])
     assert "again for indices 2 with --mem=300M --time=20 -p long" in said
 
 

@@ -18,7 +18,6 @@ from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import GIB, HOUR
 
-CELL = GRIDENGINE | {}
 CLUSTER = SLURM | {
     slurm_cluster.CONFIG: CommandOutput(
         0, "MaxArraySize = 1001\nEnforcePartLimits = NO\n"
@@ -33,10 +32,11 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 def test_each_thing_is_queried_once_and_no_more(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
-
     live_limits("slurm", (), env=env, run_command=answering(CLUSTER, asked))
-
     assert len(asked) == len(set(asked)) == 3
+    # a cell is asked about the GPUs of each host
+    live_limits("gridengine", (), env=env, run_command=answering(GRIDENGINE, asked))
+    assert gridengine_cluster.host_argv("rig") in asked
 
 
 def of_squeue(*rows: str) -> CommandOutput:
@@ -105,7 +105,7 @@ def test_jobs_to_wait_for_have_their_worst_state(
 ) -> None:
     awaited = ("7", "8")
     argvs = KINDS[scheduler].backend.awaited_argvs(awaited)
-    answers = (CLUSTER if scheduler == "slurm" else CELL) | dict(
+    answers = (CLUSTER if scheduler == "slurm" else GRIDENGINE) | dict(
         zip(argvs, replies, strict=True)
     )
 
@@ -115,7 +115,7 @@ def test_jobs_to_wait_for_have_their_worst_state(
 
 
 def shell(env: dict[str, str], scheduler: str, *command: str, **wanted: object) -> str:
-    answers = CLUSTER if scheduler == "slurm" else CELL
+    answers = CLUSTER if scheduler == "slurm" else GRIDENGINE
     session = interactive(
         here_of(env["HOME"], env),
         JobRequest(**({"cpus": 0} | wanted)),  # type: ignore[arg-type]
@@ -145,14 +145,6 @@ def test_a_shell_under_grid_engine_is_qlogin_and_a_command_qrsh(
 def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="the largest node of short has"):
         shell(env, "slurm", memory=900 * GIB)
-
-
-def test_a_cell_s_hosts_are_requested_their_gpus(env: dict[str, str]) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    live_limits("gridengine", (), env=env, run_command=answering(CELL, asked))
-
-    assert gridengine_cluster.host_argv("rig") in asked
 
 
 @pytest.mark.parametrize(

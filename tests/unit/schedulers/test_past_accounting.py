@@ -7,10 +7,8 @@ import pytest
 from captured_text import captured
 
 from weigh.model.report import AccountedElement, PastJob
-from weigh.review.figures import request_with_accounting
-from weigh.review.runs import ElementRequest
 from weigh.schedulers.slurm import accounting as slurm
-from weigh.units import GIB, MIB
+from weigh.units import MIB
 
 COLUMNS = "JobID|State|ElapsedRaw|ReqMem|AllocCPUS|NNodes|NTasks|MaxRSS|AveRSS"
 COLUMNS += "|TRESUsageInTot|Start|End|JobName"
@@ -68,12 +66,6 @@ def test_the_sweep_agrees_with_looking_at_each_second() -> None:
         )
         found = one_of("1|COMPLETED|60|2G|4|1|||||0|60|x", *steps)
         assert found.max_rss == looked * MIB
-
-
-def test_a_request_of_accounting_is_the_jobs() -> None:
-    found = one_of("1|COMPLETED|60|4Gc|8|2|||||0|60|x")  # of 8 CPUs, 4 a node
-
-    assert request_with_accounting(ElementRequest(), [found]).memory == 16 * GIB
 
 
 def test_names_of_delimiters_and_newlines_cost_no_other_row() -> None:

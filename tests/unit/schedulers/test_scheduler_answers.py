@@ -1,8 +1,5 @@
 """What schedulers print, read: what their rows and whole texts do not show."""
 
-import json
-import shlex
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ from weigh.schedulers.gridengine import scheduler as gridengine
 from weigh.schedulers.slurm import cluster, steps
 from weigh.schedulers.slurm import scheduler as slurm
 from weigh.schedulers.words import count_elements, format_ranges, parse_ranges
-from weigh.units import GIB, KIB, MIB
+from weigh.units import GIB, MIB
 
 # ---- Slurm
 
@@ -75,13 +72,6 @@ def test_a_squeue_that_is_cut_off_is_no_answer(text: str) -> None:
                 slurm.COMMANDS.parse_queue(text[:end])
 
 
-def test_times_in_seconds_become_local_time() -> None:
-    moment = datetime(2026, 11, 21, 8, 19, 27)  # noqa: DTZ001 - local, as Slurm's
-    reason = f"Reason=bad disk [root@{int(moment.timestamp())}]"
-    (node,) = cluster.parse_nodes(f"NodeName=n State=IDLE CPUTot=8 {reason}")
-    assert node.reason == "bad disk (root, 2026-11-21)"
-
-
 @pytest.mark.parametrize(
     ("setting", "field"),
     [
@@ -102,26 +92,17 @@ def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open(
     assert getattr(told.queues[0], field) == 1000 * MIB
 
 
-@given(
-    st.lists(st.integers(0, 999), min_size=1, max_size=30, unique=True),
-    st.integers(1, 50),
-)
-def test_as_many_elements_are_counted_as_were_written(
-    elements: list[int], throttle: int
-) -> None:
-    expression = ",".join(map(str, elements)) + f"%{throttle}"
-    assert count_elements(expression) == len(elements)
-
-
 @given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 20))
 def test_a_range_counts_as_pythons_does(first: int, more: int, step: int) -> None:
     oracle = len(range(first, first + more + 1, step))
     assert count_elements(f"{first}-{first + more}:{step}") == oracle
 
 
-@given(st.sets(st.integers(min_value=0, max_value=500)))
-def test_ranges_read_back_as_they_were(numbers: set[int]) -> None:
-    assert sorted(parse_ranges(format_ranges(numbers))) == sorted(numbers)
+@given(st.sets(st.integers(0, 500)), st.integers(1, 50))
+def test_ranges_read_back_as_they_were(numbers: set[int], throttle: int) -> None:
+    text = format_ranges(numbers)
+    assert sorted(parse_ranges(text)) == sorted(numbers)
+    assert not numbers or count_elements(f"{text}%{throttle}") == len(numbers)
 
 
 def test_the_components_of_a_heterogeneous_step_are_one_step() -> None:
@@ -234,23 +215,12 @@ def test_a_qstat_that_is_cut_off_is_noticed() -> None:
             gridengine.COMMANDS.parse_queue(QSTAT[:end])
 
 
-def test_times_of_either_form_are_read() -> None:
-    one = gridengine.COMMANDS.parse_ended(
-        "jobnumber 1\ntaskid undefined\nstart_time Sat Nov 21 07:51:59 2026\n"
-        "end_time 11/21/2026 07:52:09.250\nfailed 0\nexit_status 0\n"
-    )["1"][0]
-
-    assert one.ended is not None
-    assert one.started == one.ended - 10.25
-
-
 def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
     some = (0, 1, 2, 5)
 
     assert slurm.COMMANDS.cancel_argv("7", some) == ("scancel", "7_[0-2,5]")
     assert slurm.COMMANDS.cancel_argv("7", None) == ("scancel", "7")
-    parts = shlex.split("qdel 7.1-3 7.6")
-    assert gridengine.COMMANDS.cancel_argv("7", some) == tuple(parts)
+    assert gridengine.COMMANDS.cancel_argv("7", some) == ("qdel", "7.1-3", "7.6")
 
 
 # ---- HTCondor, recorded from 23.9.6 on Debian 13 (ci/htcondor-up.sh)
@@ -259,35 +229,11 @@ QUEUE = captured("htcondor-23.9-queue.json")
 AD = Path(__file__).with_name("htcondor_job.ad.txt").read_text()
 
 
-def test_a_job_that_is_held_is_found_by_its_token_with_the_reason() -> None:
-    assert "Failed to execute" in (htcondor.COMMANDS.parse_why(QUEUE) or "")
+def test_a_job_is_found_by_its_token() -> None:
     assert htcondor.COMMANDS.parse_found(QUEUE, "token-gpus") == "27"
     assert htcondor.COMMANDS.parse_found(QUEUE, "token") is None
     with pytest.raises(FormatError):
         htcondor.COMMANDS.parse_queue(QUEUE[:-20])
-
-
-def test_accounts_are_in_bytes_and_seconds() -> None:
-    ads = json.loads(captured("htcondor-23.9-history.json"))
-    of_memory = [ad for ad in ads if ad["JobBatchName"] == "memory"]
-
-    (one,) = htcondor.ACCOUNTING.parse(json.dumps(of_memory))
-
-    assert (one.memory_asked, one.max_rss) == (100 * MIB, 319056 * KIB)
-    assert (one.state, one.cpus, one.wall_time) == ("OUT_OF_MEMORY", 1, 3.0)
-
-
-def test_static_slots_and_a_drained_node_are_counted() -> None:
-    sizes = {"TotalSlotCpus": 1, "Cpus": 1, "TotalSlotMemory": 1000, "Memory": 1000}
-    slots = [
-        {"Machine": name, "State": state, **sizes}
-        for name, state in (("a", "Claimed"), ("a", "Unclaimed"), ("b", "Drained"))
-    ]
-
-    a, b = htcondor.nodes_of_slots(json.dumps(slots))
-
-    assert (a.cpus, a.cpus_used, a.state) == (2, 1, "MIXED")
-    assert (b.cpus_used, b.state) == (0, "DRAINING")
 
 
 def test_a_job_reads_its_own_description(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from weigh.schedulers.words import parse_ranges
 from weigh.units import DAY
 
 NOW = 100.0 * DAY
+RUNS = ElementState(state="RUNNING")
 
 
 def client(root: Path, answer: Callable[..., CommandOutput]) -> SchedulerClient:
@@ -73,42 +74,28 @@ def test_a_torn_answer_is_as_good_as_none(tmp_path: Path, torn: bytes) -> None:
     assert load_poll(str(tmp_path), "slurm") == SchedulerPoll()
 
 
-def test_a_job_that_still_runs_is_queried_however_old_it_is(tmp_path: Path) -> None:
-    known = {"7": {0: ElementState(state="RUNNING")}}
-    save_poll(str(tmp_path), "slurm", SchedulerPoll(asked=1.0, states=known))
-    old = a_submitted_job(submitted=NOW - 60 * DAY)
-
-    snapshot = client(tmp_path, running).states([old])
-
-    assert snapshot.of(old, 0).state == "RUNNING"
-
-
-def test_an_old_job_of_which_nothing_is_known_is_not_queried(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("known", "age", "is_queried"),
+    [
+        # a job that still ran is queried however old it is
+        (SchedulerPoll(asked=1.0, states={"7": {0: RUNS}}), 60 * DAY, True),
+        # an old one of which nothing is known is not
+        (SchedulerPoll(), 60 * DAY, False),
+        # one that the last query did not know is queried at once
+        (SchedulerPoll(asked=NOW - 1, tried=NOW - 1, states={"6": {}}), 60, True),
+        # a scheduler that fails is not asked again for each job
+        (SchedulerPoll(asked=1.0, tried=NOW - 1, failures=1), 60, False),
+    ],
+)
+def test_a_job_is_queried_once_where_an_answer_is_to_be_had(
+    tmp_path: Path, known: SchedulerPoll, age: float, *, is_queried: bool
 ) -> None:
-    old = a_submitted_job(submitted=NOW - 60 * DAY)
+    save_poll(str(tmp_path), "slurm", known)
+    job = a_submitted_job(submitted=NOW - age)
+    state = "RUNNING" if is_queried else "UNKNOWN"
 
-    assert client(tmp_path, never).states([old]).of(old, 0).state == "UNKNOWN"
-
-
-def test_a_job_that_the_last_query_did_not_know_is_queried_at_once(
-    tmp_path: Path,
-) -> None:
-    just_now = SchedulerPoll(asked=NOW - 1, tried=NOW - 1, states={"6": {}})
-    save_poll(str(tmp_path), "slurm", just_now)
-    named = a_submitted_job(submitted=NOW - 60)
-
-    assert client(tmp_path, running).states([named]).of(named, 0).state == "RUNNING"
-    assert client(tmp_path, never).states([named]).of(named, 0).state == "RUNNING"
-
-
-def test_a_scheduler_that_fails_is_not_asked_again_for_each_job(tmp_path: Path) -> None:
-    save_poll(
-        str(tmp_path), "slurm", SchedulerPoll(asked=1.0, tried=NOW - 1, failures=1)
-    )
-    named = a_submitted_job(submitted=NOW - 60)
-
-    assert client(tmp_path, never).states([named]).of(named, 0).state == "UNKNOWN"
+    for answer in (running if is_queried else never, never):
+        assert client(tmp_path, answer).states([job]).of(job, 0).state == state
 
 
 @pytest.mark.parametrize("missing", [FileNotFoundError, PermissionError])

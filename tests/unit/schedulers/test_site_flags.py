@@ -14,7 +14,6 @@ from sessions import check_session
 from some_requests import REQUESTS
 
 from weigh.errors import UsageError
-from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
@@ -39,21 +38,6 @@ def test_memory_per_cpu_is_the_same_memory(request: Request) -> None:
         granted = TEXT.parse_memory(each.partition("=")[2]) * request.cpus
         assert granted >= request.memory
         assert granted - max(request.memory, request.cpus * MIB) < request.cpus * MIB
-
-
-def test_a_script_is_checked_for_what_the_site_wants(tmp_path: Path) -> None:
-    text = "#!/bin/bash\n#SBATCH --mem=8G --cpus-per-task=4\necho hello\n"
-    (tmp_path / "job.sh").write_text(text)
-    settings = '[cluster]\nmemory = "per-cpu"\nrequire = ["account"]\n'
-    (tmp_path / "weigh.toml").write_text(settings)
-
-    checked = check_here(
-        here_of(str(tmp_path), {"PATH": "/bin"}), "job.sh", form="slurm"
-    )
-
-    found = {one.rule: one.cure for one in checked.findings}
-    assert found["site-memory"] == "--mem-per-cpu=2048M"
-    assert "site-requires" in found
 
 
 def test_a_site_that_requires_an_account_gets_no_job_without(tmp_path: Path) -> None:

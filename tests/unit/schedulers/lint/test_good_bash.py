@@ -21,14 +21,6 @@ def test_nothing_is_found_in_good_bash(body: str) -> None:
     assert not sbatch(*REQUEST, body=body, paths=MISSING)
 
 
-def test_an_output_that_all_elements_write_by_a_process_is_found() -> None:
-    found = sbatch(
-        *REQUEST, body="exec > >(tee run.log) 2>&1\necho $SLURM_ARRAY_TASK_ID\n"
-    )
-
-    assert "all elements write to run.log" in found["output-shared"].effect
-
-
 @pytest.mark.parametrize(
     "text", ["if true; then", "a $(", "x=(", "done", "a ) b", "'", "f() { a", "$(" * 90]
 )

@@ -12,6 +12,7 @@ import pytest
 from some_limits import GRIDENGINE, SLURM
 from some_scripts import (
     CWD,
+    HOME,
     facts,
     of_gridengine,
     of_slurm,
@@ -25,6 +26,7 @@ from weigh.flow.here import here_of
 from weigh.model.cluster import ClusterLimits
 from weigh.model.lint import CommandPlace
 from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.lint.rules import RULES
 from weigh.schedulers.script import read_script
 
 KNOWN: dict[str, Any] = {
@@ -57,7 +59,7 @@ def judged_scripts() -> Iterator[tuple[str, ...]]:
                 verdict, directives, body = line[4:].split(" | ", 2)
                 body = re.sub(r"\\(.)", lambda one: ESCAPES[one[1]], body)
                 known = "{}"
-                if "with what is there" in limits:
+                if "with what is there" in limits or "with the file" in limits:
                     body, _, known = body.rpartition(" | ")
                 end = "" if limits.startswith("whole scripts") else "\n"
                 yield scheduler, limits, rule, verdict, directives, body + end, known
@@ -101,6 +103,8 @@ def test_a_script_is_judged_by_what_the_scheduler_does_with_it(
     scheduler, limits, rule, verdict, line, body, there = row
     if limits in LIMITS:
         known = {**KNOWN, "limits": LIMITS[limits][scheduler]}
+    elif path := limits.partition("with the file ")[2]:
+        known = {"texts": {posixpath.join(CWD, path.replace("~", HOME)): there}}
     else:
         known = looked_up(json.loads(there, strict=False))
     if limits.startswith("whole scripts"):
@@ -110,6 +114,14 @@ def test_a_script_is_judged_by_what_the_scheduler_does_with_it(
         ask = sbatch if scheduler == "slurm" else qsub
         found = ask(*filter(None, [line]), body=body, **known)
     assert agrees(found, rule, verdict)
+    assert {*found} <= {*RULES}
+
+
+def test_each_rule_of_the_table_is_found_in_a_script() -> None:
+    judged = ((rule, verdict) for _, _, rule, verdict, *_ in judged_scripts())
+    shown = {rule for rule, verdict in judged if verdict != "nothing"}
+    of_verbs = {"no-such-node", "shellcheck", "unknown-rule"}
+    assert shown - {"any"} | of_verbs == {*RULES}
 
 
 def test_the_program_behind_env_is_found() -> None:

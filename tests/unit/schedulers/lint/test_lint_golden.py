@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from some_limits import GRIDENGINE, SLURM
 from some_scripts import facts
 
@@ -40,41 +39,29 @@ LEFT_TO_IT = {"nul", "empty file", "hard soft", "mail-type bad", "m bad"} | {
 }
 
 
-def group_of(case: dict[str, Any]) -> str:
-    """Return what a case is about: the first word of its name."""
-    return str(case["name"]).split()[0]
-
-
-def group(cases: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    return [case for case in cases if group_of(case) == name]
-
-
 def sbatch_options(script: str) -> dict[str, str]:
     read = read_options(read_script(script))
     return {one.name: one.value for one in read.options}
 
 
-@pytest.mark.parametrize("name", sorted({group_of(case) for case in SBATCH}))
-def test_sbatch_refuses_what_the_lint_refuses(name: str) -> None:
-    for case in group(SBATCH, name):
+def test_sbatch_refuses_what_the_lint_refuses() -> None:
+    for case in SBATCH:
         if case["name"] not in NOT_ASKED | LEFT_TO_IT:
             found = slurm_lint.LINT.lint(case["script"], facts(limits=SLURM))
             refused = [one for one in found if not one.accepted]
             assert bool(refused) == case["refused"], (case["name"], refused)
 
 
-@pytest.mark.parametrize("name", sorted({group_of(case) for case in QSUB}))
-def test_qsub_refuses_what_the_lint_refuses(name: str) -> None:
-    for case in group(QSUB, name):
+def test_qsub_refuses_what_the_lint_refuses() -> None:
+    for case in QSUB:
         if case["name"] not in LEFT_TO_IT:
             found = gridengine_lint.LINT.lint(case["script"], facts(limits=GRIDENGINE))
             refused = [one for one in found if not one.accepted]
             assert bool(refused) == case["refused"], (case["name"], refused)
 
 
-@pytest.mark.parametrize("name", sorted({group_of(case) for case in SBATCH}))
-def test_options_are_read_as_sbatch_read_them(name: str) -> None:
-    for case in group(SBATCH, name):
+def test_options_are_read_as_sbatch_read_them() -> None:
+    for case in SBATCH:
         if not case["refused"]:
             is_read_as_sbatch_read_it(case)
 
@@ -95,9 +82,8 @@ def is_read_as_sbatch_read_it(case: dict[str, Any]) -> None:
         assert limit == (3600 if understood["Partition"] == "long" else 600)
 
 
-@pytest.mark.parametrize("name", sorted({group_of(case) for case in QSUB}))
-def test_resources_are_read_as_qsub_read_them(name: str) -> None:
-    for case in group(QSUB, name):
+def test_resources_are_read_as_qsub_read_them() -> None:
+    for case in QSUB:
         if not case["refused"]:
             is_read_as_qsub_read_it(case)
 

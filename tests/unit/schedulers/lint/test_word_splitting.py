@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from some_scripts import CWD, qsub, sbatch
+from some_scripts import CWD, sbatch
 from transcript import named_texts
 from written_programs import write_program
 
@@ -48,20 +48,3 @@ def test_the_line_that_is_offered_works(body: str, tmp_path: Path) -> None:
     subprocess.run(["bash", "-c", fixed], cwd=tmp_path, env=env, check=True)
     assert (tmp_path / "seen").read_text().splitlines()[0] == "two words"
     assert (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ("./prog a | tee log", "a pipe"),
-        ("./prog a > log", "a redirection"),
-        ("cd a && ./prog", "several commands"),
-        ("./prog $HOME", "a variable"),
-        ("OMP_NUM_THREADS=4 ./prog", "an assignment"),
-    ],
-)
-def test_what_the_line_has_is_named(line: str, what: str) -> None:
-    body = "$(sed -n ${SGE_TASK_ID}p cmds.txt)\n"
-    texts = {f"{CWD}/cmds.txt": f"./prog a\n{line}\n"}
-    found = qsub("-cwd", "-t 1-2", body=body, texts=texts)["word-splitting"]
-    assert f"cmds.txt:2 has {what}," in found.effect
