@@ -4,11 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
+from memory_groups import alone_in_a_group
 
 WEIGH = (sys.executable, "-m", "weigh")
 NOBODY = "65534"
@@ -51,16 +51,5 @@ def in_namespace(mount_namespace: tuple[str, ...]) -> Callable[[str], tuple[str,
 @pytest.fixture
 def memory_group() -> Iterator[Callable[[int], tuple[str, ...]]]:
     """Give what makes a memory group of so many bytes: the words that run in it."""
-    group = Path(f"/sys/fs/cgroup/memory/weigh-test-{uuid.uuid4().hex[:8]}")
-
-    def limited_to(size: int) -> tuple[str, ...]:
-        try:
-            group.mkdir()
-            (group / "memory.limit_in_bytes").write_text(str(size))
-        except OSError:
-            pytest.skip("no memory group (version 1) can be made here")
-        return ("sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh")
-
-    yield limited_to
-    if group.exists():
-        group.rmdir()
+    with ExitStack() as groups:
+        yield lambda size: groups.enter_context(alone_in_a_group(size))

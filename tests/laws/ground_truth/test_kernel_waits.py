@@ -1,7 +1,6 @@
-"""The wait for CPUs, compared with what the kernel reports of each thread at its end.
+"""The wait for CPUs, compared with what threads read of themselves, last of all.
 
-Threads read their own schedstat last of all, which any user may. The kernel's taskstats
-also has threads that do not, for root outside of namespaces only.
+The schedstat of a thread is the kernel's account, which any user may read.
 """
 
 import json
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from taskstats import Exits
+from called_weigh import called_apart
 
 from weigh.model.record import Usage
 from weigh.usage_needs import cpus_for
@@ -46,10 +45,6 @@ for _ in range(2):
 for _ in range(2): os.wait()
 spin(0); os._exit(0)
 """
-MAKE = """
-all: {names}
-{names}: ; @{python} -Sc 'import time; any(iter(lambda: time.thread_time() > .4, True))'
-"""
 LOOP = "import os\nwhile os.getppid() == {}: sum(range(9999))"
 ENOUGH = 0.05  # of the wait
 TRIES = 3  # where weigh gets no CPU, it does not see what threads wait at the end
@@ -70,18 +65,11 @@ def foreign_load(loops: int) -> Iterator[None]:
             one.wait()
 
 
-def weigh(folder: Path, *command: str) -> tuple[dict[str, Any], str, int]:
-    """Run a command under weigh; give its usage, its output and weigh's process id."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "weigh", "run", "-q", "-o", "r.json", "--", *command],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "WEIGH_DIR": str(folder / "store")},
-    ) as run:
-        text, _ = run.communicate()
-    assert run.returncode == 0
-    return json.loads((folder / "r.json").read_bytes())["usage"], text, run.pid
+def weigh(folder: Path, *command: str) -> tuple[dict[str, Any], str]:
+    """Run a command under weigh; give its usage and its output."""
+    done = called_apart(folder, "run", "-q", "-o", "r.json", "--", *command)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "r.json").read_bytes())["usage"], done.stdout
 
 
 @pytest.mark.parametrize(
@@ -92,7 +80,7 @@ def test_waits_are_those_that_threads_read_of_themselves(
 ) -> None:
     for last in reversed(range(TRIES)):
         with foreign_load(2):
-            usage, text, _ = weigh(
+            usage, text = weigh(
                 tmp_path, sys.executable, "-S", "-c", PRELUDE + code, "0.25"
             )
         waits = [int(line.split()[1]) / 1e9 for line in text.splitlines()]
@@ -102,31 +90,6 @@ def test_waits_are_those_that_threads_read_of_themselves(
         if found["time"] == truth or not last:
             assert found["time"] == truth
             return
-
-
-@pytest.mark.long
-@pytest.mark.skipif(
-    os.environ.get("WEIGH_FUZZ") != "long", reason="minutes of CPU: in make soak"
-)
-@pytest.mark.parametrize("loops", [0, 2, 4])
-@pytest.mark.parametrize("kind", ["threads", "forks", "make"])
-def test_waits_are_those_of_the_kernels_account(
-    kind: str, loops: int, tmp_path: Path
-) -> None:
-    try:
-        exits = Exits()
-    except OSError as error:
-        pytest.skip(f"no taskstats: {error} (as root, outside of ci/isolated.sh)")
-    names = " ".join(f"t{number}" for number in range(8))
-    (tmp_path / "Makefile").write_text(MAKE.format(names=names, python=sys.executable))
-    code = PRELUDE + (THREADS if kind == "threads" else FORKS)
-    command = (sys.executable, "-S", "-c", code, "1")
-    with foreign_load(loops):
-        usage, _, pid = weigh(
-            tmp_path, *(("make", "-sj2") if kind == "make" else command)
-        )
-    truth = exits.wait_below(pid)
-    assert usage["cpu_wait"]["time"] == pytest.approx(truth, rel=ENOUGH, abs=UNSEEN)
 
 
 UNDER_PYTHONS_LOCK = """
@@ -159,7 +122,7 @@ def test_eight_threads_on_a_busy_machine_are_advised_the_cpus_that_they_can_use(
     found, got = [], []
     for _ in range(TRIES):
         with foreign_load(2 * (os.cpu_count() or 1)):
-            usage, _, _ = weigh(tmp_path, sys.executable, "-c", PRELUDE + code + EIGHT)
+            usage, _ = weigh(tmp_path, sys.executable, "-c", PRELUDE + code + EIGHT)
         found.append(cpus_for(msgspec.convert(usage, Usage)))
         got.append(usage["cpus_used"])
         assert found[-1] <= most

@@ -9,16 +9,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_groups import alone_in_a_group
 from run_captured import run_captured
 
-from weigh.probe.cgroup import memory_folder
 from weigh.units import MIB
 
 pytestmark = pytest.mark.skipif(
@@ -163,20 +162,6 @@ def test_memory_that_no_process_of_the_job_had_is_not_the_jobs(
         if abs(said[-1][0] - 1) <= NEAR and said[-1][1] < 96:
             return
     pytest.fail(f"of the truth, and MiB to the upper bound: {said}")
-
-
-@contextmanager
-def alone_in_a_group() -> Iterator[tuple[str, ...]]:
-    """Yield the words before a command that is to be alone in a control group."""
-    own, version = memory_folder(Path("/proc/self/cgroup").read_text())
-    if version != 1 or not os.access(own, os.W_OK):
-        pytest.skip("no memory cgroup can be made here")
-    group = Path(own, f"weigh-test-{os.getpid()}-{uuid.uuid4().hex}")
-    group.mkdir()
-    try:
-        yield "sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"
-    finally:
-        group.rmdir()
 
 
 def measured(

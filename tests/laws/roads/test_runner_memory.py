@@ -1,57 +1,23 @@
 """What weigh exec and the shell of a job need is part of each element's request."""
 
-import os
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
+from memory_groups import alone_in_a_group
 from roads import Road
+from run_captured import run_captured
 
 from weigh.request import RUNNER_MEMORY
-
-
-@contextmanager
-def memory_group(limit: int) -> Iterator[Path]:
-    """Make a memory control group below our own; give its list of processes."""
-    lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    groups = (line.split(":", 2) for line in lines)
-    paths = {kinds: path for _, kinds, path in groups}
-    kind = "memory" if "memory" in paths else ""
-    above = Path(f"/sys/fs/cgroup/{kind}{paths.get(kind, '')}")
-    group = above / f"weigh-test.{os.getpid()}.{time.monotonic_ns()}"
-    try:
-        group.mkdir()
-        name = "memory.limit_in_bytes" if kind else "memory.max"
-        (group / name).write_text(str(limit))
-    except OSError:
-        with suppress(OSError):
-            group.rmdir()
-        pytest.skip("no memory control group can be made here (needs root)")
-    try:
-        yield group / "cgroup.procs"
-    finally:
-        for _ in range(100):
-            with suppress(OSError):
-                group.rmdir()
-                break
-            time.sleep(0.05)
 
 
 def pull(road: Road, limit: int) -> int:
     """Pull all tasks below a memory *limit*, as the shell of a job does."""
     words = f"{sys.executable} -P -m weigh exec --pull --jobs 1 --time 5m"
-    with memory_group(limit) as processes:
-        command = f"echo $$ >{processes}; {words} plan/tasks & wait $!"
-        return subprocess.run(
-            ["bash", "-c", command],
+    with alone_in_a_group(limit) as prefix:
+        return run_captured(
+            [*prefix, "bash", "-c", f"{words} plan/tasks & wait $!"],
             cwd=road.folder,
             env=road.env,
-            capture_output=True,
-            check=False,
         ).returncode
 
 

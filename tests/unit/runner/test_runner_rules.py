@@ -32,10 +32,7 @@ from weigh.runner.events import (
     RunOpened,
     read_past_events,
 )
-from weigh.runner.journal import (
-    DONE,
-    settle_by,
-)
+from weigh.runner.journal import DONE, settle_by
 from weigh.runner.retry import (
     AttemptEnding,
     RetryPolicy,
@@ -43,12 +40,8 @@ from weigh.runner.retry import (
     parse_halt,
 )
 from weigh.runner.shell import plain_words
-from weigh.runner.slots import (
-    RunSlot,
-    gpus_named,
-    lay_out,
-)
-from weigh.runner.spawn import meeting_place, port_names
+from weigh.runner.slots import RunSlot, gpus_named, lay_out
+from weigh.runner.spawn import free_port, meeting_place, port_names
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.sweep.task_file import has_open_quote, is_script, read_task_lines
@@ -235,6 +228,22 @@ def test_slots_never_share_a_core(jobs: int, cores: int) -> None:
     dealt = [core for slot in layout.slots for core in slot.cores]
     assert len(dealt) == len(set(dealt))
     assert len({len(slot.cores) for slot in layout.slots}) == 1
+
+
+@given(jobs=st.integers(1, 12), gpus=st.integers(1, 12))
+def test_no_gpu_is_in_two_slots_if_there_are_enough(jobs: int, gpus: int) -> None:
+    layout = lay_out(jobs, cpu_count=1, gpu_names=[str(gpu) for gpu in range(gpus)])
+    dealt = [gpu for slot in layout.slots for gpu in (slot.gpu or "").split(",")]
+    if jobs <= gpus:
+        assert len(dealt) == len(set(dealt))
+    assert set(layout.gpus) == set(dealt)
+
+
+def test_a_port_that_another_has_is_not_given_again() -> None:
+    """What nobody listens on yet the kernel gives again, once in a while."""
+    taken = frozenset(range(0, 65536, 3))
+    found = [free_port(taken) for _ in range(20)]
+    assert taken.isdisjoint(port for port in found if port is not None)
 
 
 def test_worked_examples_of_slots_and_turns() -> None:

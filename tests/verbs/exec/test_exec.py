@@ -16,6 +16,7 @@ import pytest
 from batches import HOLD, Batch
 from called_weigh import called_here, work_alone_in
 from processes import PATIENCE, until
+from sessions import check_session
 from transcript import check_transcript
 
 from weigh.config import EXEC_KEYS
@@ -238,6 +239,24 @@ def test_slots_have_disjoint_cores_unless_they_are_not_pinned(
     assert first
     assert second
     assert min(2, len(first & second)) == common
+
+
+def test_tasks_side_by_side_meet_at_ports_of_their_own(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    line = 'echo "$MASTER_ADDR $MASTER_PORT $WEIGH_PORT $PET_MASTER_PORT"; sleep 0.2'
+    batch.write(line, line, line)
+    done = batch.run("-u", "--jobs", "3")
+    said = [line.split() for line in done.stdout.splitlines()]
+    assert {address for address, *_ in said} == {"127.0.0.1"}
+    assert all(len(set(ports)) == 1 for _, *ports in said)
+    assert len({port for _, port, *_ in said}) == 3
+
+
+def test_worked_examples_of_a_summary() -> None:
+    check_session(Path(__file__).with_name("exec_lines.session"), {})
 
 
 def test_every_key_of_the_table_is_an_option() -> None:

@@ -63,8 +63,7 @@ def test_with_a_blocked_stderr_signals_are_received(
     trap = "trap 'echo saved >> ran; exit 0' TERM; echo in >> ran; sleep 1000 & wait"
     batch.write("exit 1", trap)
     with blocked() as stream:  # type: ignore[operator]
-        started = batch.start("-j", "1", err=stream)
-        until(batch.ran)
+        started = batch.begin("-j", "1", err=stream)
         started.terminate()
         assert started.wait(PATIENCE) == 128 + signal.SIGTERM
     assert batch.ran() == ["in", "saved"]
@@ -113,16 +112,7 @@ def test_a_terminal_that_is_gone_is_no_failure_of_the_tasks(batch: Batch) -> Non
     assert len(batch.ended()) == 2
 
 
-def test_a_stream_shared_with_others_stays_blocking(batch: Batch) -> None:
-    batch.write("true")
-    read, write = os.pipe()
-    assert batch.start(out=write, err=write).wait(PATIENCE) == 0
-    assert not fcntl.fcntl(write, fcntl.F_GETFL) & os.O_NONBLOCK
-    os.close(read)
-    os.close(write)
-
-
-def test_progress_is_dropped_while_stderr_is_blocked_and_then_goes_on(
+def test_a_blocked_stderr_drops_progress_then_goes_on_and_stays_as_others_share_it(
     batch: Batch,
 ) -> None:
     doubtful = r"printf 'Traceback (most recent call last):\nValueError: 1\n'"
@@ -130,9 +120,9 @@ def test_progress_is_dropped_while_stderr_is_blocked_and_then_goes_on(
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     os.write(write, b"x" * PIPE_SIZE)
-    started = batch.start("-j", "1", err=write)
+    started = batch.begin("-j", "1", err=write)
+    assert not fcntl.fcntl(write, fcntl.F_GETFL) & os.O_NONBLOCK
     os.close(write)
-    until(batch.ran)
     with os.fdopen(read, "rb") as stream:
         assert stream.read(PIPE_SIZE) == b"x" * PIPE_SIZE
         (batch.folder / "go").touch()
@@ -145,15 +135,9 @@ def test_progress_is_dropped_while_stderr_is_blocked_and_then_goes_on(
 
 def test_weigh_run_ends_although_stderr_is_blocked(batch: Batch) -> None:
     with _full_pipe() as stream:
-        finished = subprocess.run(
-            [*HASTY_WEIGH, "run", "--", "sh", "-c", "exit 3"],
-            cwd=batch.folder,
-            env=batch.env(),
-            stderr=stream,
-            timeout=PATIENCE,
-            check=False,
-        )
-    assert finished.returncode == 3
+        words = [*HASTY_WEIGH, "run", "--", "sh", "-c", "exit 3"]
+        done = run_captured(words, cwd=batch.folder, env=batch.env(), stderr=stream)
+    assert done.returncode == 3
 
 
 @pytest.mark.parametrize("words", [("records",), ("--version",)])
