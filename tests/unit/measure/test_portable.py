@@ -1,5 +1,6 @@
 """Runs that psutil measures; how they end is among the tests of ``weigh run``."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,20 +15,18 @@ from weigh.model.record import PeakMemory, RunMeasurement
 from weigh.probe.own_memory import max_rss_bytes
 from weigh.units import KIB, MIB
 
-HUNDRED = "x = bytearray(100 << 20); import time; time.sleep(0.3)"
+HUNDRED = "x = bytearray(100 << 20); import sys, time; time.sleep(0.3)"
 SAYS_PEAK = """
-import resource, sys
-unit = 1 if sys.platform == "darwin" else 1024
-with open({path!r}, "w") as file:
-    file.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit))
+import resource
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+open({path!r}, "w").write(str(peak * (1 if sys.platform == "darwin" else 1024)))
 """
 SAYS_CPU_TIME = """
 import resource, subprocess, sys
 for _ in range(10):
     subprocess.run([sys.executable, "-c", "sum(range(2_000_000))"])
 used = [resource.getrusage(who) for who in (0, resource.RUSAGE_CHILDREN)]
-with open({path!r}, "w") as file:
-    file.write(str(sum(each.ru_utime + each.ru_stime for each in used)))
+open({path!r}, "w").write(str(sum(each.ru_utime + each.ru_stime for each in used)))
 """
 
 
@@ -41,27 +40,24 @@ def peak_of(measured: RunMeasurement) -> PeakMemory:
 
 
 SMALL_PROCESS = """
-import sys, msgspec
+import json, sys, msgspec
 from weigh.measure.portable import run_portable_command
-interval, *words = sys.argv[1:]
-while ";" in words:  # earlier runs from the same process
-    at = words.index(";")
-    run_portable_command(words[:at])
-    words = words[at + 1:]
-measured = run_portable_command(words, interval=float(interval))
+for command in json.loads(sys.argv[2]):
+    measured = run_portable_command(command, interval=float(sys.argv[1]))
 sys.stdout.buffer.write(msgspec.json.encode(measured))
 """
 
 
 def run_from_a_small_process(
-    command: list[str], interval: float = 0.05
+    *commands: list[str], interval: float = 0.05
 ) -> RunMeasurement:
-    """Run it as weigh does: a large process, as these tests are, puts a floor below."""
-    done = subprocess.run(
-        [sys.executable, "-c", SMALL_PROCESS, str(interval), *command],
-        check=True,
-        stdout=subprocess.PIPE,
-    )
+    """Run them as weigh does: a large process, as these tests are, puts a floor below.
+
+    The measurement is that of the last.
+    """
+    words = (str(interval), json.dumps(commands))
+    argv = [sys.executable, "-c", SMALL_PROCESS, *words]
+    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE)
     return msgspec.json.decode(done.stdout, type=RunMeasurement)
 
 
@@ -96,14 +92,10 @@ def test_cpu_time_counts_children_however_short(tmp_path: Path) -> None:
     assert measured.usage.cpu_time == pytest.approx(float(said.read_text()), rel=0.1)
 
 
-def test_a_nul_byte_is_refused_in_words() -> None:
+def test_a_nul_byte_is_refused_in_words_and_signal_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(UsageError, match="NUL"):
         run_portable_command(["true\0false"])
-
-
-def test_signal_handlers_are_put_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    run_portable_command(python("pass"))
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -140,7 +132,7 @@ def test_a_checkpoint_states_what_is_known_so_far() -> None:
 
 def test_runs_do_not_inherit_the_peak_of_earlier_ones() -> None:
     first, then = python("bytearray(150 << 20)"), python("pass")
-    assert peak_of(run_from_a_small_process([*first, ";", *then])).high < 100 * MIB
+    assert peak_of(run_from_a_small_process(first, then)).high < 100 * MIB
 
 
 def test_ru_maxrss_is_bytes_on_macos_and_kib_on_linux() -> None:

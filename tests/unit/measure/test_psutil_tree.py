@@ -1,3 +1,5 @@
+"""The tree as psutil shows it on macOS and Windows: a made-up machine of each."""
+
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,28 +23,18 @@ class GoneError(FakeError):
     pass
 
 
-class ZombieError(GoneError):
-    pass
-
-
-class DeniedError(FakeError):
-    pass
-
-
 class FakeProcess:
     """A process of a made-up machine, with what the system there would tell."""
 
     def __init__(self, machine: "Machine", pid: int, parent: int | None) -> None:
         self.machine, self.pid, self.parent = machine, pid, parent
         self.running, self.zombie, self.denied = True, False, False
-        self.rss, self.peak = MIB, 0
-        self.user = self.system = 0.0
-        self.signals: list[int] = []
+        self.rss, self.peak, self.user = MIB, 0, 0.0
+        self.is_told_to_end = False
 
     def children(self, *, recursive: bool) -> list["FakeProcess"]:
         assert recursive
-        if not self.running:
-            raise GoneError
+        self._check(is_denied=False)
         below = [p for p in self.machine.alive() if p.parent == self.pid]
         return below + [p for child in below for p in child.children(recursive=True)]
 
@@ -53,36 +45,28 @@ class FakeProcess:
     def oneshot(self) -> Iterator[None]:
         yield
 
-    def cpu_times(self) -> Any:
-        self._check()
-        return SimpleNamespace(
-            user=self.user, system=self.system, children_user=0.0, children_system=0.0
-        )
-
-    def terminate(self) -> None:
-        self._check()
-        self.signals.append(15)
-
-    def _check(self) -> None:
-        if not self.running:
-            raise GoneError
-        if self.denied:
-            raise DeniedError
-
-
-class MacProcess(FakeProcess):
     def memory_info(self) -> Any:
-        self._check()
-        if self.zombie:
-            raise ZombieError
-        return SimpleNamespace(rss=self.rss, vms=400 << 30, pfaults=0, pageins=0)
-
-
-class WindowsProcess(FakeProcess):
-    def memory_info(self) -> Any:
-        self._check()
+        self._check(is_denied=self.denied)
+        if not self.machine.is_windows:
+            if self.zombie:
+                raise GoneError
+            return SimpleNamespace(rss=self.rss, vms=400 << 30)
         self.peak = max(self.peak, self.rss)
         return SimpleNamespace(rss=self.rss, vms=self.rss, peak_wset=self.peak)
+
+    def cpu_times(self) -> Any:
+        self._check(is_denied=self.denied)
+        return SimpleNamespace(user=self.user, system=0.0)
+
+    def terminate(self) -> None:
+        self._check(is_denied=self.denied)
+        self.is_told_to_end = True
+
+    def _check(self, *, is_denied: bool) -> None:
+        if not self.running:
+            raise GoneError
+        if is_denied:
+            raise FakeError
 
 
 class Machine:
@@ -90,16 +74,14 @@ class Machine:
 
     Error: type[Exception] = FakeError
     NoSuchProcess: type[Exception] = GoneError
-    ZombieProcess: type[Exception] = ZombieError
 
-    def __init__(self, kind: type[FakeProcess]) -> None:
-        self.kind = kind
+    def __init__(self, *, is_windows: bool) -> None:
+        self.is_windows = is_windows
         self.processes: dict[int, FakeProcess] = {}
 
     def start(self, pid: int, parent: int | None = None, **facts: Any) -> FakeProcess:
-        process = self.kind(self, pid, parent)
+        process = self.processes[pid] = FakeProcess(self, pid, parent)
         vars(process).update(facts)
-        self.processes[pid] = process
         return process
 
     def alive(self) -> list[FakeProcess]:
@@ -112,19 +94,14 @@ class Machine:
         return process
 
 
-@pytest.fixture
-def mac() -> Machine:
-    return Machine(MacProcess)
+@pytest.fixture(params=[False, True], ids=["macOS", "Windows"])
+def machine(request: pytest.FixtureRequest) -> Machine:
+    return Machine(is_windows=request.param)
 
 
 @pytest.fixture
 def windows() -> Machine:
-    return Machine(WindowsProcess)
-
-
-@pytest.fixture(params=[MacProcess, WindowsProcess], ids=["macOS", "Windows"])
-def machine(request: pytest.FixtureRequest) -> Machine:
-    return Machine(request.param)
+    return Machine(is_windows=True)
 
 
 def resident(tree: PsutilTree) -> int:
@@ -138,9 +115,9 @@ class Watched:
 
     def __init__(self, machine: Machine) -> None:
         self.tree = PsutilTree(1, machine)
-        self.watcher = TreeWatcher(
-            self.tree, 0.05, WatchedRun(gauge=ResidentSum(self.tree))
-        )
+        gauge = ResidentSum(self.tree)
+        self.watcher = TreeWatcher(self.tree, 0.05, WatchedRun(gauge=gauge))
+        self.look()
 
     def look(self) -> None:
         self.tree.walk()
@@ -188,22 +165,21 @@ def test_the_tree_has(machine: Machine, who: str) -> None:
     assert resident(tree) == held * MIB
 
 
-def test_a_process_that_vanishes_while_it_is_read_is_skipped(machine: Machine) -> None:
-    machine.start(1, rss=MIB)
-    gone = machine.start(2, parent=1, rss=MIB)
+def test_who_denies_access_is_reported_and_who_vanishes_is_skipped(
+    machine: Machine,
+) -> None:
+    for pid in (1, 2, 3, 4):
+        machine.start(pid, None if pid == 1 else 1, denied=pid == 2)
     tree = PsutilTree(1, machine)
-    tree.walk()
+    assert resident(tree) == 3 * MIB
+    assert (tree.seen, tree.unread, tree.is_alive()) == (4, 1, True)
+    tree.end_all()
+    ended = [p.pid for p in machine.alive() if p.is_told_to_end]
+    assert ended == [1, 3, 4]
+    gone = machine.processes[3]
     gone.is_running = lambda: True  # type: ignore[method-assign]
-    gone.running = False
-    assert sum(reading.resident for reading in tree.read()) == MIB
-
-
-def test_a_process_that_denies_access_is_skipped_and_reported(machine: Machine) -> None:
-    machine.start(1, rss=MIB)
-    machine.start(2, parent=1, rss=9 * MIB, denied=True)
-    tree = PsutilTree(1, machine)
-    assert resident(tree) == MIB
-    assert (tree.seen, tree.unread, tree.is_alive()) == (2, 1, True)
+    gone.running = False  # while it is read
+    assert sum(reading.resident for reading in tree.read()) == 2 * MIB
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -218,7 +194,7 @@ def test_a_zombie_or_a_root_that_is_gone_is_not_alive(
 
 
 def test_zombies_are_read_once_and_their_time_is_kept(windows: Machine) -> None:
-    windows.start(1, rss=5 * MIB)
+    windows.start(1)
     child = windows.start(2, parent=1, rss=0, user=2.0)
     tree = PsutilTree(1, windows)
     resident(tree)
@@ -228,29 +204,14 @@ def test_zombies_are_read_once_and_their_time_is_kept(windows: Machine) -> None:
     assert tree.totals() == (2.0, 0.0)
 
 
-def test_every_live_process_is_ended(machine: Machine) -> None:
-    machine.start(1)
-    machine.start(2, parent=1, denied=True)
-    machine.start(3, parent=1)
-    tree = PsutilTree(1, machine)
-    resident(tree)
-    tree.end_all()
-    assert [p.signals for p in machine.alive()] == [[15], [], [15]]
-
-
-def test_windows_peak_between_samples_is_caught(windows: Machine) -> None:
+def test_windows_peak_between_samples_is_caught_and_counted_once(
+    windows: Machine,
+) -> None:
     root = windows.start(1, rss=10 * MIB)
     watched = Watched(windows)
-    watched.look()
     root.peak = 512 * MIB
     watched.look()
     assert watched.peak().value == 512 * MIB
-
-
-def test_windows_peak_is_not_counted_again_after_it_was_seen(windows: Machine) -> None:
-    windows.start(1, rss=10 * MIB, peak=512 * MIB)
-    watched = Watched(windows)
-    watched.look()
     windows.start(2, parent=1, rss=20 * MIB)
     watched.look()
     assert watched.watcher.samples[-1].memory == 30 * MIB
@@ -260,9 +221,7 @@ def test_windows_peak_is_not_counted_again_after_it_was_seen(windows: Machine) -
 def test_a_sum_states_that_shared_pages_count_often(machine: Machine) -> None:
     machine.start(1, rss=20 * MIB)
     machine.start(2, parent=1, rss=30 * MIB)
-    watched = Watched(machine)
-    watched.look()
-    peak = watched.peak()
+    peak = Watched(machine).peak()
     assert (peak.low, peak.value, peak.certainty) == (30 * MIB, 50 * MIB, "guessed")
     assert "shared pages counted more than once" in peak.source
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import until
+from processes import children_of, until
 
 from weigh.probe.job_members import JobGroup, JobMembers, MemberSigns, find_job_group
 
@@ -192,28 +192,28 @@ os.wait()
 def test_all_steps_of_a_job_but_its_own_are_members_in_version_2(
     sleeper: int, tmp_path: Path
 ) -> None:
+    (beside_weigh,) = until(lambda: children_of(sleeper))
+    members_of = {
+        "step_0/user/task_0": [sleeper],
+        "step_0/slurm": [1],  # another user's
+        "step_1/user/task_0": [os.getpid(), beside_weigh],
+        **{f"step_{path}": [] for path in ("0/user", "0", "1", "extern/user/task_x")},
+        "": [],
+    }
     groups, proc = tmp_path / "groups", tmp_path / "proc"
     slices = "system.slice/cn1_slurmstepd.scope/job_17"
-    step = folder(groups, f"{slices}/step_0/user/task_0", sleeper)
-    for path in (f"{slices}/step_0/user", f"{slices}/step_0/slurm", f"{slices}/step_0"):
-        folder(groups, path, *([1] if path.endswith("slurm") else []))
-    for path in ("step_1/user/task_0", "step_1", "step_extern/user/task_special", ""):
-        folder(groups, f"{slices}/{path}", *([os.getpid()] if "1/" in path else []))
+    for path, pids in members_of.items():
+        folder(groups, f"{slices}/{path}", *pids)
     (proc / str(os.getpid())).mkdir(parents=True)
     (proc / "self").symlink_to(str(os.getpid()))
     (proc / "self/cgroup").write_text(f"0::/{slices}/step_1/user/task_0\n")
-    for pid in (sleeper, 1):  # the second is another user's
+    for pid in (sleeper, beside_weigh, 1):
         (proc / str(pid)).symlink_to(f"/proc/{pid}")
-    tree = JobMembers(
-        {},
-        MemberSigns(same=("NONE",), prefix="job_", mark="NO_MARK"),
-        root=str(proc),
-        groups=str(groups),
-    )
+    signs = MemberSigns(same=("NONE",), prefix="job_", mark="NO_MARK")
+    tree = JobMembers({}, signs, root=str(proc), groups=str(groups))
     assert tree.group is not None
-    if os.getuid() == 0:  # process 1 is this user's too
-        assert set(tree.members()) <= {sleeper, 1}
-    else:
-        assert tree.members() == [sleeper]
-    os.unlink(f"{step}/cgroup.procs")  # the step has just ended
+    others = {1} if os.getuid() == 0 else set()  # process 1 is this user's too
+    assert {*tree.members()} - others == {sleeper}
+    # the step has just ended
+    (groups / slices / "step_0/user/task_0/cgroup.procs").unlink()
     assert sleeper not in tree.members()

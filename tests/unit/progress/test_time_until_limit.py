@@ -10,46 +10,40 @@ from weigh.errors import SchedulerError
 from weigh.flow.run.progress import asking, queried_time_left, time_until_limit
 
 IN_SLURM = {"SLURM_JOB_ID": "12"}
+IN_GRID_ENGINE = {"JOB_ID": "1", "SGE_TASK_ID": "undefined"}
 RESOURCES = "\njob_number: 1\nhard resource_list:         "
 
 
 @pytest.mark.parametrize(
-    ("answer", "seconds"),
+    ("env", "answer", "seconds"),
     [
-        (RESOURCES + "h_rt=600,s_rt=540,h_vmem=1G\n", 440),  # the lesser of two
-        (RESOURCES + "h_vmem=1G", None),
-        (None, None),  # qstat does not answer
+        (IN_SLURM, "0:45\n", 45),
+        (IN_SLURM, "1:00:30\n", 3630),
+        (IN_SLURM, "2-00:00:01\n", 172801),
+        (IN_SLURM, "12:34\n", 754),
+        *((IN_SLURM, f"{x}\n", None) for x in ("UNLIMITED", "NOT_SET", "INVALID", "?")),
+        (IN_SLURM, "", None),
+        (IN_SLURM, None, None),  # squeue does not answer
+        # the lesser of two, from the start of the job 100 s ago
+        (IN_GRID_ENGINE, RESOURCES + "h_rt=600,s_rt=540,h_vmem=1G\n", 440),
+        (IN_GRID_ENGINE, RESOURCES + "h_vmem=1G", None),
+        (IN_GRID_ENGINE, None, None),
     ],
 )
-def test_grid_engine_is_queried_for_a_limit_that_counts_from_the_start(
-    tmp_path: Path, answer: str | None, seconds: float | None
+def test_a_scheduler_is_queried_for_the_time_left(
+    tmp_path: Path, env: dict[str, str], answer: str | None, seconds: float | None
 ) -> None:
-    (tmp_path / "config").touch()
     began = time.time() - 100
+    (tmp_path / "config").touch()
     os.utime(tmp_path / "config", (began, began))
-    env = {"JOB_ID": "1", "SGE_JOB_SPOOL_DIR": str(tmp_path)}
 
     def ask(_argv: tuple[str, ...]) -> str:
         if answer is None:
-            raise SchedulerError("qstat did not answer")
+            raise SchedulerError("no answer")
         return answer
 
-    left = queried_time_left(env | {"SGE_TASK_ID": "undefined"}, ask)
+    left = queried_time_left(env | {"SGE_JOB_SPOOL_DIR": str(tmp_path)}, ask)
     assert left == (None if seconds is None else pytest.approx(seconds, abs=10))
-
-
-@pytest.mark.parametrize(
-    ("answer", "seconds"),
-    [
-        ("0:45\n", 45),
-        ("1:00:30\n", 3630),
-        ("2-00:00:01\n", 172801),
-        ("12:34\n", 754),
-        *((word, None) for word in ("UNLIMITED\n", "NOT_SET\n", "INVALID\n", "", "?")),
-    ],
-)
-def test_slurm_is_queried_for_the_time_left(answer: str, seconds: int | None) -> None:
-    assert queried_time_left(IN_SLURM, lambda _job: answer) == seconds
 
 
 @pytest.mark.parametrize(
@@ -87,5 +81,5 @@ def test_the_environment_of_slurm_states_when_a_job_ends(
 
 
 def test_a_limit_is_written_as_the_jobs_scheduler_takes_it() -> None:
-    assert asking({"SGE_TASK_ID": "1"})(90000) == "-l h_rt=25:00:00"
-    assert asking({"SLURM_JOB_ID": "1"})(90000) == "--time=1-01:00:00"
+    assert asking(IN_GRID_ENGINE)(90000) == "-l h_rt=25:00:00"
+    assert asking(IN_SLURM)(90000) == "--time=1-01:00:00"

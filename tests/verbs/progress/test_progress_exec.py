@@ -13,24 +13,26 @@ import pytest
 from processes import HASTY_WEIGH, PATIENCE, Weigh, until
 
 PYTHON = sys.executable
-STEPS = """
+PROGRAMS = {
+    "steps": """
 import sys, time
 steps = int(sys.argv[1])
 for n in range(steps):
     print('step', n + 1, 'of', steps, flush=True)
     time.sleep(0.05)
-"""
-BATCHES = """
+""",
+    "batches": """
 import time
 import weigh
 for _ in weigh.batches(range(60)):
     time.sleep(0.05)
-"""
-HANDLES = """
+""",
+    "handles": """
 import signal, sys
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
 signal.pause()
-"""
+""",
+}
 
 
 class Tasks:
@@ -38,22 +40,22 @@ class Tasks:
 
     def __init__(self, weigh: Weigh) -> None:
         self._weigh = weigh
-        self.file = weigh.folder / "tasks.txt"
-        self.progress = weigh.folder / "tasks.txt.joblog.progress"
-        for name, text in (
-            ("steps", STEPS),
-            ("batches", BATCHES),
-            ("handles", HANDLES),
-        ):
+        self.joblog = weigh.folder / "tasks.txt.joblog"
+        self.progress = Path(f"{self.joblog}.progress")
+        for name, text in PROGRAMS.items():
             (weigh.folder / f"{name}.py").write_text(text)
 
-    def start(self, *lines: str, options: tuple[str, ...] = ()) -> Any:
+    def start(
+        self, *lines: str, options: tuple[str, ...] = (), **variables: str
+    ) -> "subprocess.Popen[bytes]":
         """Start weigh exec on these lines."""
-        self.file.write_text("".join(f"{PYTHON} {line}\n" for line in lines))
+        text = "".join(f"{line}\n" for line in lines).replace("python", PYTHON)
+        (self._weigh.folder / "tasks.txt").write_text(text)
         return self._weigh.start(
             *("exec", *options, "tasks.txt"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=self._weigh.env(**variables),
         )
 
     def headways(self) -> dict[int, Any]:
@@ -62,6 +64,11 @@ class Tasks:
         document = json.loads(self.progress.read_bytes())
         assert document["schema"] == "weigh.exec-progress/1"
         return {task["seq"]: task["headway"] for task in document["tasks"]}
+
+    def running(self) -> list[Any]:
+        """Return the progress that the record of each running task states."""
+        paths = self._weigh.folder.rglob("running/*.json")
+        return [json.loads(one.read_bytes())["record"]["progress"] for one in paths]
 
 
 @pytest.fixture
@@ -79,6 +86,7 @@ class FinishedRun(NamedTuple):
     """A run of three tasks, looked at while it ran and after its end."""
 
     headways: dict[int, Any]
+    running: list[Any]
     weigh: Weigh
     file_is_left: bool
 
@@ -87,138 +95,93 @@ class FinishedRun(NamedTuple):
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
     weigh = Weigh(tmp_path_factory.mktemp("finished"), program=HASTY_WEIGH)
     tasks = Tasks(weigh)
-    lines = ("steps.py 120", "steps.py 50", "batches.py")
+    lines = ("python steps.py 120", "python steps.py 60", "python batches.py")
     process = tasks.start(*lines, options=("-j", "3"))
     headways: dict[int, Any] = {}
+    running: list[Any] = []
 
     def all_are_known() -> bool:
         # of each the first: a later file may have the others nearer to their end
         for seq, headway in tasks.headways().items():
             if headway.get("remaining") is not None:
                 headways.setdefault(seq, headway)
-        return len(headways) == len(lines)
+        running.extend(one for one in tasks.running() if one and not running)
+        return len(headways) == len(lines) and bool(running)
 
     until(all_are_known, "progress of all tasks")
     end(process)
-    yield FinishedRun(headways, weigh, tasks.progress.exists())
+    yield FinishedRun(headways, running, weigh, tasks.progress.exists())
     weigh.close()
 
 
 def test_running_tasks_are_written_down_with_their_end(finished: FinishedRun) -> None:
     found = finished.headways
-    assert {n: one["total"] for n, one in found.items()} == {1: 120, 2: 50, 3: 60}
+    assert {n: one["total"] for n, one in found.items()} == {1: 120, 2: 60, 3: 60}
     # whenever each was looked at
     ends = {n: one["time"] + one["remaining"] for n, one in found.items()}
     assert ends[1] > ends[2]
-
-
-def test_the_file_goes_with_the_last_task(finished: FinishedRun) -> None:
+    # batches that a task reports count
+    assert found[3]["source"] == "weigh.batches"
     assert not finished.file_is_left
 
 
-def test_batches_that_a_task_reports_count(finished: FinishedRun) -> None:
-    assert finished.headways[3]["source"] == "weigh.batches"
-
-
-def test_records_of_tasks_state_how_far_they_came(finished: FinishedRun) -> None:
+def test_records_state_how_far_a_task_is_and_came(finished: FinishedRun) -> None:
+    running = finished.running[0]
+    assert 0 < running["done"] < running["total"]
     (shard,) = finished.weigh.store.glob("records/*/*.jsonl")
     records = map(json.loads, shard.read_text().splitlines())
     found = [one["progress"] for one in records]
-    assert {(one["done"], one["total"]) for one in found} >= {(120, 120), (50, 50)}
+    assert {(one["done"], one["total"]) for one in found} >= {(120, 120), (60, 60)}
 
 
 def test_the_output_of_a_task_is_not_touched(finished: FinishedRun) -> None:
     written = (finished.weigh.folder / "tasks.txt.out" / "2.out").read_text()
-    assert written == "".join(f"step {n} of 50\n" for n in range(1, 51))
-
-
-def test_no_file_is_left_for_tasks_without_progress(tasks: Tasks) -> None:
-    process = tasks.start("-c 'import time; time.sleep(1)'")
-    end(process)
-    assert not tasks.progress.exists()
+    assert written == "".join(f"step {n} of 60\n" for n in range(1, 61))
 
 
 def test_a_task_gets_the_checkpoint_signal_before_its_timeout(tasks: Tasks) -> None:
-    options = ("--timeout", "4", "--checkpoint-signal", "USR1@2s")
-    out, err = end(tasks.start("handles.py", options=options))
-    assert "1 of 1 task done" in out
+    options = ("-j", "2", "--timeout", "4", "--checkpoint-signal", "USR1@2s")
+    out, err = end(tasks.start("python handles.py", "sleep 3", options=options))
+    assert "2 of 2 tasks done" in out
     assert "task 1: sent USR1" in err
+    assert "task 2: no process has a handler for USR1" in err
 
 
 def test_a_task_that_will_be_too_late_is_reported_once(tasks: Tasks) -> None:
-    process = tasks.start("steps.py 4000", options=("--timeout", "12"))
-    words, seen = b"task 1: will not end before the time limit", b""
-    while words not in seen:
-        line = process.stderr.readline()
-        assert line, seen
-        seen += line
+    process = tasks.start("python steps.py 4000", options=("--timeout", "12"))
+    assert process.stderr is not None
+    words = b"task 1: will not end before the time limit"
+    until(lambda: words in process.stderr.readline(), "the warning")  # type: ignore[union-attr]
     process.terminate()
     assert words.decode() not in end(process)[1]
 
 
-def test_a_killed_run_leaves_a_file_that_the_next_replaces(
-    tasks: Tasks, weigh: Weigh
-) -> None:
-    process = tasks.start("steps.py 120")
+def test_a_killed_run_leaves_a_file_that_the_next_replaces(tasks: Tasks) -> None:
+    process = tasks.start("python steps.py 40")
     tasks.headways()
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(PATIENCE)
+    end(process)
     assert tasks.progress.exists()
-    (weigh.folder / "steps.py").write_text("")
-    again = weigh.start(
-        "exec", "tasks.txt", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, _ = end(again)
+    out, _ = end(tasks.start("python steps.py 0"))
     assert "1 of 1 task done" in out
 
 
 def test_a_pattern_that_is_none_is_reported_before_any_task(tasks: Tasks) -> None:
-    process = tasks.start("steps.py 1", options=("--progress", "("))
+    process = tasks.start("true", options=("--progress", "("))
     end(process)
     assert process.returncode == 2
-    assert not Path(f"{tasks.file}.joblog").exists()
+    assert not tasks.joblog.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [((), 1), (("--ungroup",), 0)],  # lines that are not in a file may be anywhere
+)
 def test_a_task_that_hangs_before_its_first_output_is_reported(
-    tasks: Tasks, weigh: Weigh
+    tasks: Tasks, options: tuple[str, ...], count: int
 ) -> None:
-    tasks.file.write_text("sleep 3\n")
-    process = weigh.start(
-        *("exec", "tasks.txt"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=weigh.env(WEIGH_STALLED_AFTER="1.5"),
-    )
+    process = tasks.start("sleep 2", options=options, WEIGH_STALLED_AFTER="1")
     _, err = end(process)
-    assert err.count("task 1: no output and no CPU time for 1.50 s") == 1
-
-
-def test_lines_of_tasks_that_are_not_files_are_not_called_silent(
-    tasks: Tasks, weigh: Weigh
-) -> None:
-    tasks.file.write_text("sleep 3\n")
-    process = weigh.start(
-        *("exec", "--ungroup", "tasks.txt"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=weigh.env(WEIGH_STALLED_AFTER="1.5"),
-    )
-    _, err = end(process)
-    assert "may hang" not in err
-
-
-def test_the_record_of_a_running_task_states_how_far_it_is(
-    tasks: Tasks, weigh: Weigh
-) -> None:
-    process = tasks.start("steps.py 400")
-
-    def written() -> list[Any]:
-        folder = weigh.folder
-        found = [json.loads(one.read_bytes()) for one in folder.rglob("running/*.json")]
-        return [one["record"]["progress"] for one in found]
-
-    (progress,) = until(written, "the running record")
-    process.terminate()
-    end(process)
-    assert progress["source"] == "step lines"
-    assert 0 < progress["done"] < progress["total"] == 400
+    assert err.count("task 1: no output and no CPU time for 1.00 s") == count
+    assert err.count("may hang") == count
+    assert not tasks.progress.exists()  # nothing is known of it

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from processes import HASTY_WEIGH, PATIENCE, Weigh, is_running, until
+from processes import HASTY_WEIGH, PATIENCE, Terminal, Weigh, until
 
 PYTHON = sys.executable
 IN_A_JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "job"}
@@ -20,7 +20,14 @@ for n in range(60):
     time.sleep(0.03)
 """
 SLOW = STEPS.replace("60", "2000")
-FACTS = "import os, sys; print(os.isatty(1), os.isatty(2), *os.get_terminal_size(1))"
+
+
+FACTS = "import os; print(os.isatty(1), os.isatty(2), *os.get_terminal_size(1))\n"
+BAR = """
+import time
+from tqdm import tqdm
+for _ in tqdm(range(60), mininterval=0.02): time.sleep(0.01)
+"""
 
 
 def progress_of(weigh: Weigh) -> Any:
@@ -44,16 +51,15 @@ def in_a_job_with_squeue(weigh: Weigh, script: str) -> dict[str, str]:
     return weigh.env(**IN_A_JOB, PATH=f"{squeue.parent}:{os.environ['PATH']}")
 
 
-def test_a_bar_in_a_batch_jobs_file_is_read_unasked(
-    weigh: Weigh, tqdm_loop: str
-) -> None:
-    with (weigh.folder / "log").open("wb") as log:
-        done = weigh.run(
-            *("--", PYTHON, "-c", tqdm_loop),
-            stdout=log,
-            stderr=log,
-            env=weigh.env(**IN_A_JOB),
-        )
+def on_a_terminal(weigh: Weigh, *words: str, **variables: str) -> Terminal:
+    return weigh.terminal(*HASTY_WEIGH, "run", *words, **variables)
+
+
+def test_a_bar_in_a_batch_jobs_file_is_read_unasked(weigh: Weigh) -> None:
+    pytest.importorskip("tqdm")
+    job = BAR.replace("tqdm(", "tqdm(file=sys.stdout, iterable=")
+    env = weigh.env(**IN_A_JOB)
+    done = run_into_a_file(weigh, PYTHON, "-c", f"import sys{job}", env=env)
     assert done.returncode == 0
     found = progress_of(weigh)
     assert (found["done"], found["total"], found["source"]) == (60, 60, "tqdm")
@@ -81,69 +87,65 @@ def test_a_pipe_is_read_on_request_also_by_a_pattern_of_the_users_own(
     assert (progress_of(weigh)["done"], progress_of(weigh)["total"]) == (60, 60)
 
 
-def test_a_pattern_that_is_none_is_reported_before_the_job(weigh: Weigh) -> None:
-    done = weigh.run("--progress", "(", "--", "touch", "ran")
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--progress", "("), b"not a regular expression: '('"),
+        (("--checkpoint-signal", "KILL@1m"), b"'KILL' is no signal for this"),
+        (
+            ("--checkpoint-signal", "USR1@1s", "--attach", "1"),
+            b"--attach reads no output: leave out --checkpoint-signal",
+        ),
+    ],
+)
+def test_what_cannot_be_read_or_sent_is_refused_before_the_job(
+    weigh: Weigh, words: tuple[str, ...], error: bytes
+) -> None:
+    job = () if "--attach" in words else ("--", "touch", "ran")
+    done = weigh.run(*words, *job)
     assert done.returncode == 125
-    assert b"(" in done.stderr
+    assert error in done.stderr
     assert not (weigh.folder / "ran").exists()
 
 
-def test_a_terminal_stays_one_of_the_users_size(weigh: Weigh) -> None:
-    terminal = weigh.terminal(
-        *HASTY_WEIGH, "run", "--progress", "--", PYTHON, "-c", FACTS
-    )
+def test_a_bar_on_a_terminal_of_the_users_size_is_read(weigh: Weigh) -> None:
+    pytest.importorskip("tqdm")
+    terminal = on_a_terminal(weigh, "--progress", "--", PYTHON, "-c", FACTS + BAR)
     terminal.expect("True True 80 24")
-    assert terminal.wait() == 0
-
-
-def test_a_real_bar_on_a_terminal_is_read(weigh: Weigh, tqdm_loop: str) -> None:
-    argv = ("run", "--progress", "--", PYTHON, "-c", tqdm_loop)
-    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
     assert terminal.wait() == 0
     assert "60/60" in terminal.shown
     assert progress_of(weigh)["source"] == "tqdm"
 
 
-LINES = """
-import sys, time
-for n in range(400):
-    print('step', n + 1, 'of 4000', flush=True)
-    time.sleep(0.1)
-"""
-
-
 def test_on_a_terminal_one_line_shows_how_far_the_run_is(weigh: Weigh) -> None:
-    argv = ("run", "--progress", "--", PYTHON, "-c", LINES)
-    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
-    terminal.expect(r"\r\x1b\[Kweigh  [^\n]*: \d+ of 4000 steps[^\n]*, left \d")
-    terminal.expect(
-        r"\r\x1b\[Kstep \d+ of 4000\r\n"
-    )  # erased before the job's next line
+    job = SLOW.replace("0.03", "0.1")
+    terminal = on_a_terminal(weigh, "--progress", "--", PYTHON, "-c", job)
+    terminal.expect(r"\r\x1b\[Kweigh  [^\n]*: \d+ of 2000 steps[^\n]*, left \d")
+    # erased before the job's next line
+    terminal.expect(r"\r\x1b\[Kstep \d+ of 2000\r\n")
     terminal.type("\x03")
     terminal.wait()
     _, _, summary = terminal.shown.rpartition("weigh  CANCELLED")
-    assert summary
     assert "steps" in summary
     drawn = [one for one in terminal.shown.split("\x1b[K") if one.startswith("weigh  ")]
     assert all(len(one.rstrip("\r")) < 80 for one in drawn if "left" in one)
 
 
 def test_a_run_that_prints_nothing_is_seen_to_run(weigh: Weigh) -> None:
-    terminal = weigh.terminal(*HASTY_WEIGH, "run", "--progress", "--", "sleep", "30")
+    terminal = on_a_terminal(weigh, "--progress", "--", "sleep", "30")
     terminal.expect("no progress in its output yet")
     terminal.type("\x03")
     terminal.wait()
 
 
-@pytest.mark.parametrize("quiet", [("-q",), ()])
+@pytest.mark.parametrize(("quiet", "term"), [(("-q",), "xterm"), ((), "dumb")])
 def test_no_line_is_drawn_where_it_could_not_be_erased_or_is_switched_off(
-    weigh: Weigh, quiet: tuple[str, ...]
+    weigh: Weigh, quiet: tuple[str, ...], term: str
 ) -> None:
-    program = "import time; time.sleep(1); print('end')"
-    argv = ("run", *quiet, "--progress", "--", PYTHON, "-c", program)
-    term = "xterm" if quiet else "dumb"
-    terminal = weigh.terminal("env", f"TERM={term}", *HASTY_WEIGH, *argv)
+    words = (*quiet, "--progress", "--", "sh", "-c", "sleep 1; echo end")
+    terminal = weigh.terminal("env", f"TERM={term}", *HASTY_WEIGH, "run", *words)
     assert terminal.wait() == 0
+    assert "end" in terminal.shown
     assert "\x1b[K" not in terminal.shown
     assert "in its output" not in terminal.shown
 
@@ -153,18 +155,19 @@ def test_every_byte_gets_through_the_terminal(weigh: Weigh) -> None:
     sent = bytes(byte & 0x7F for byte in random.Random(7).randbytes(300_000))
     noise = weigh.folder / "noise"
     noise.write_bytes(sent)
-    argv = ("run", "-q", "--progress", "--", "cat", str(noise))
-    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
+    terminal = on_a_terminal(weigh, "-q", "--progress", "--", "cat", str(noise))
     assert terminal.wait() == 0
     # what the user's own terminal makes of a newline, once
     assert terminal.shown.encode() == sent.replace(b"\n", b"\r\n")
 
 
-def test_stdout_and_stderr_stay_apart(weigh: Weigh) -> None:
-    done = weigh.run(
-        *("-q", "--progress", "--", "sh", "-c", "echo out; echo err >&2; exit 5")
-    )
+def test_stdout_and_stderr_stay_apart_and_the_copier_ends_with_the_job(
+    weigh: Weigh,
+) -> None:
+    script = "echo out; echo err >&2; exit 5"
+    done = weigh.run("-q", "--progress", "--", "sh", "-c", script)
     assert (done.stdout, done.stderr, done.returncode) == (b"out\n", b"err\n", 5)
+    until(lambda: not weigh.left(), "all to be gone")
 
 
 def test_a_reader_that_has_enough_ends_the_job(weigh: Weigh) -> None:
@@ -201,21 +204,10 @@ def test_a_new_window_size_reaches_the_job(weigh: Weigh) -> None:
         "print('ready', flush=True)\n"
         "while True: signal.pause()\n"
     )
-    argv = ("run", "-q", "--progress", "--", PYTHON, "-c", job)
-    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
+    terminal = on_a_terminal(weigh, "-q", "--progress", "--", PYTHON, "-c", job)
     terminal.expect("ready")
     terminal.resize(30, 100)
     terminal.expect("now 100 30")
-
-
-def _stderr_until(process: "subprocess.Popen[bytes]", words: bytes) -> bytes:
-    assert process.stderr is not None
-    seen = b""
-    while words not in seen:
-        line = process.stderr.readline()
-        assert line, seen
-        seen += line
-    return seen
 
 
 def test_a_job_that_will_be_too_late_is_reported_once(weigh: Weigh) -> None:
@@ -224,10 +216,13 @@ def test_a_job_that_will_be_too_late_is_reported_once(weigh: Weigh) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    _stderr_until(process, b"will not end before the time limit")
+    errors = process.stderr
+    assert errors is not None
+    words = b"will not end before the time limit"
+    until(lambda: words in errors.readline(), "the warning")
     process.terminate()
     _, rest = process.communicate(timeout=PATIENCE)
-    assert b"will not end" not in rest
+    assert words not in rest
 
 
 @pytest.mark.parametrize("is_behind_a_shell", [False, True])
@@ -240,42 +235,24 @@ def test_a_checkpoint_signal_comes_before_the_limit(
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
         "signal.pause()\n"
     )
-    command = ("sh", "-c", f"{PYTHON} {script}; exit $?")
-    limit = ("--time", "4s", "--checkpoint-signal", "USR1@2s")
-    done = weigh.run(
-        *limit, "--", *(command if is_behind_a_shell else (PYTHON, str(script)))
-    )
+    shell = ("sh", "-c", f"{PYTHON} {script}; exit $?")
+    command = shell if is_behind_a_shell else (PYTHON, str(script))
+    done = weigh.run("--time", "4s", "--checkpoint-signal", "USR1@2s", "--", *command)
     assert done.returncode == 9
     assert b"sent USR1" in done.stderr
 
 
 def test_a_program_without_a_handler_is_not_ended_by_the_signal(weigh: Weigh) -> None:
-    limit = ("--time", "2s", "--checkpoint-signal", "USR1@1s")
-    done = weigh.run(*limit, "--", "sleep", "3")
+    limit = ("--time", "1s", "--checkpoint-signal", "USR1@500ms")
+    done = weigh.run(*limit, "--", "sleep", "1.5")
     assert done.returncode == 0
     assert b"USR1 not sent" in done.stderr
 
 
-@pytest.mark.parametrize("word", ["USR1", "USR1@", "FOO@10m", "KILL@1m", "USR1@0s"])
-def test_a_checkpoint_signal_that_is_none_is_refused(weigh: Weigh, word: str) -> None:
-    done = weigh.run("--checkpoint-signal", word, "--", "touch", "ran")
-    assert done.returncode == 125
-    assert not (weigh.folder / "ran").exists()
-
-
-def test_the_copier_is_gone_with_the_job(weigh: Weigh) -> None:
-    process = weigh.start(
-        "run", "-q", "--progress", "--", "true", stdout=subprocess.PIPE
-    )
-    assert process.wait(PATIENCE) == 0
-    until(lambda: not weigh.left(), "all to be gone")
-    assert not is_running(process.pid)
-
-
 def test_a_stalled_job_is_reported_once(weigh: Weigh) -> None:
-    env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1.5")
-    done = run_into_a_file(weigh, "sleep", "3", env=env)
-    assert done.stderr.count(b"no output and no CPU time for 1.50 s") == 1
+    env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1")
+    done = run_into_a_file(weigh, "sleep", "2", env=env)
+    assert done.stderr.count(b"no output and no CPU time for 1.00 s") == 1
 
 
 def test_a_job_runs_though_no_copier_can_be_made(weigh: Weigh) -> None:
@@ -287,12 +264,6 @@ def test_a_job_runs_though_no_copier_can_be_made(weigh: Weigh) -> None:
     )
     assert (done.returncode, done.stdout) == (0, b"there\n")
     assert b"cannot read the output: Too many open files" in done.stderr
-
-
-def test_what_cannot_be_read_along_with_is_refused(weigh: Weigh) -> None:
-    done = weigh.run("--checkpoint-signal", "USR1@1s", "--attach", str(os.getpid()))
-    assert done.returncode == 125
-    assert b"--attach reads no output: leave out --checkpoint-signal" in done.stderr
 
 
 def _calls_of_the_first(trace: str) -> list[str]:
@@ -345,13 +316,13 @@ def test_the_jobs_file_is_opened_to_read_and_never_written_nor_moved(
 
 def test_a_scheduler_that_does_not_answer_holds_nothing_up(weigh: Weigh) -> None:
     env = in_a_job_with_squeue(weigh, "exec sleep 60")
-    run_into_a_file(weigh, PYTHON, "-c", STEPS.replace("0.03", "0.05"), env=env)
+    run_into_a_file(weigh, PYTHON, "-c", STEPS, env=env)
     record = weigh.record()
     assert record["progress"]["done"] == 60
     assert record["usage"]["processes"] == 1
 
 
 def test_a_limit_that_only_slurm_knows_is_warned_about(weigh: Weigh) -> None:
-    env = in_a_job_with_squeue(weigh, "echo 0:04")
-    done = run_into_a_file(weigh, PYTHON, "-c", STEPS.replace("60", "200"), env=env)
+    env = in_a_job_with_squeue(weigh, "echo 0:02")
+    done = run_into_a_file(weigh, PYTHON, "-c", STEPS.replace("60", "100"), env=env)
     assert done.stderr.count(b"will not end before the time limit") == 1
