@@ -8,7 +8,6 @@ import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from math import inf
 from typing import Any
 
 import msgspec
@@ -45,22 +44,6 @@ class GpuMoment(msgspec.Struct, frozen=True, gc=False):
     job: Bytes | None  # None: the driver does not list processes
 
 
-class _BoundedMean(msgspec.Struct):
-    """Sum and bounds of a figure over the samples that had it."""
-
-    count: int = 0
-    total: float = 0.0
-    least: float = inf
-    most: float = -inf
-
-    def add(self, value: float | None) -> None:
-        """Add a value, unless it was not measured."""
-        if value is not None:
-            self.count += 1
-            self.total += value
-            self.least, self.most = min(self.least, value), max(self.most, value)
-
-
 def is_process_of_mine(pid: int) -> bool:
     """Return whether *pid* is a process of this user here."""
     try:
@@ -69,58 +52,49 @@ def is_process_of_mine(pid: int) -> bool:
         return False
 
 
-class GpuAccount:
-    """The usage of one GPU so far; *started* is when the job could first use it.
+class GpuAccount(msgspec.Struct, eq=False):
+    """The usage of one GPU so far."""
 
-    *exists* returns whether a process id is valid here: in a container, the driver's
-    ids may not be. *is_mine*: whether it is this user's. *joined*: the job was running
-    before the first reading, so the memory in use then may be its own. ``mixed``: jobs
-    with other accounts used the GPU too, so a rise of its memory may be theirs.
-    """
+    device: GpuDevice
+    started: Seconds  # when the job could first use it
+    # whether a process id is valid here: in a container, the driver's may not be
+    exists: Callable[[int], bool] = is_process_id_in_use
+    is_mine: Callable[[int], bool] = is_process_of_mine
+    # the job was running before the first reading: memory in use then may be its own
+    joined: bool = False
+    # a rise may be of others: the job was joined, or jobs with other accounts use it
+    mixed: bool = False
+    moments: list[GpuMoment] = []
+    last: GpuReading | None = None
+    first_looked: Seconds | None = None
+    lost_at: Seconds | None = None
+    idle_since: Seconds | None = None  # None: unknown
+    # at the first reading, without the job's own
+    before: Bytes | None = None
+    device_peak: Bytes | None = None  # the most in use, of all users
+    job_peak: Bytes | None = None  # by the driver's list; None: it has none
+    process_peaks: dict[int, Bytes] = {}  # of the job's, some of which have ended
+    other_peak: Bytes | None = None  # of this user's other processes
+    busy_for_nobody: bool = False  # that is known to be another user's
+    # in use by nobody listed, at the start; None: no list was checked
+    unlisted: Bytes | None = None
+    explained: Bytes = 0  # the most in use that the lists explained
+    unexplained: Bytes = 0  # the most in use that no list has explained since
+    # of each figure over the readings that had it: count, sum, least, most
+    figures: dict[str, tuple[int, float, float, float]] = {}
+    first_counters: GpuCounters | None = None
+    counters: GpuCounters = GpuCounters()
+    xids: list[int] | None = None
+    slowed: Counter[str] = msgspec.field(default_factory=Counter)  # looks, by reason
+    slowed_looks: int = 0
 
-    def __init__(
-        self,
-        device: GpuDevice,
-        started: Seconds,
-        exists: Callable[[int], bool] = is_process_id_in_use,
-        *,
-        is_mine: Callable[[int], bool] = is_process_of_mine,
-        joined: bool = False,
-    ) -> None:
-        self.device = device
-        self.moments: list[GpuMoment] = []
-        self.last: GpuReading | None = None
-        self.mixed = joined
-        self._joined = joined
-        self.lost_at: Seconds | None = None
-        self.idle_since: Seconds | None = None  # None: unknown
-        self._started = started
-        self._exists = exists
-        self._is_mine = is_mine
-        self._other: Bytes | None = None  # of this user's other processes, the most
-        self._busy_for_nobody = False  # that is known to be another user's
-        # bytes in use at the first reading, without the job's own
-        self.before: Bytes | None = None
-        self._first: Seconds | None = None  # time of the first reading
-        self.device_peak: Bytes | None = None  # the most in use, of all users
-        self._job_peak: Bytes | None = None  # by the driver's list; None: it has none
-        self._peaks: dict[int, Bytes] = {}  # of each process of the job
-        # in use by nobody listed, at the start; None: no list was checked
-        self._unlisted: Bytes | None = None
-        self._explained: Bytes = 0  # the most in use that the lists explained
-        self._unexplained: Bytes = 0  # the most in use that no list has explained since
-        self._figures = {name: _BoundedMean() for name in (*_OF_READINGS, *_OF_THE_BUS)}
-        # at the start, and the last ones
-        self._first_counters: GpuCounters | None = None
-        self._counters = GpuCounters()
-        self._xids: list[int] | None = None
-        self._slowed: Counter[str] = Counter()  # looks at which each reason held
-        self._slowed_looks = 0
+    def __post_init__(self) -> None:
+        self.mixed = self.mixed or self.joined
 
     def take(self, time: Seconds, reading: GpuReading, tree: Collection[int]) -> None:
         """Add one reading; *tree* are the job's processes at that time."""
         if reading.lost and self.lost_at is None:
-            self.lost_at = time - self._started
+            self.lost_at = time - self.started
         self.last = reading
         job, used = self._job_memory(reading, tree), reading.memory_used
         if used is not None:
@@ -130,34 +104,33 @@ class GpuAccount:
             self._keep(GpuMoment(time, used, job))
         elif job is not None:  # for GPUs that share the host's memory
             self._keep(GpuMoment(time, job, job))
-        if self._first is None:
-            self._first = time
+        if self.first_looked is None:
+            self.first_looked = time
             return  # what was going on before the job is not its own
         # busy, and not for other users' processes alone: perhaps for the job
-        if reading.utilization and not self._is_others(reading.processes, tree):
-            self._busy_for_nobody = True
+        if reading.utilization and not self._are_others(reading.processes or (), tree):
+            self.busy_for_nobody = True
         for name in _OF_READINGS:
-            self._figures[name].add(getattr(reading, name))
-        is_known = reading.utilization is not None
-        if reading.utilization or (is_known and self.idle_since is None):
+            self._add(name, getattr(reading, name))
+        if reading.utilization or (reading.utilization == 0 and not self.idle_since):
             self.idle_since = time
         if reading.slowed is not None:
-            self._slowed_looks += 1
-            self._slowed.update(reading.slowed)
+            self.slowed_looks += 1
+            self.slowed.update(reading.slowed)
 
     def take_counters(self, counters: GpuCounters) -> None:
         """Add what the driver has counted by now; the first time, before the job."""
-        if self._first_counters is None:
-            self._first_counters = counters
+        if self.first_counters is None:
+            self.first_counters = counters
         else:
-            self._counters = counters
+            self.counters = counters
         if counters.xids is not None:
-            self._xids = [*(self._xids or []), *counters.xids]
+            self.xids = [*(self.xids or []), *counters.xids]
 
     def take_bus(self, traffic: Sequence[Bytes | None]) -> None:
         """Add the bytes per second to and from the GPU at one moment."""
         for name, rate in zip(_OF_THE_BUS, traffic, strict=True):
-            self._figures[name].add(rate)
+            self._add(name, rate)
 
     def job_moments(self) -> list[tuple[Seconds, Bytes]]:
         """Return the job's memory over time, by the same rule as the peak."""
@@ -179,58 +152,63 @@ class GpuAccount:
         before = self.before or 0
         if used is not None:  # it may not answer any more
             used = before + (self.moments[-1].job or 0)
-        return used, before + (self._job_peak or 0)
+        return used, before + (self.job_peak or 0)
 
     def usage(self) -> GpuUsage:
         """Return the usage so far."""
-        device, looks = self.device, self._slowed_looks
+        device, looks = self.device, self.slowed_looks
         peak, source = self._peak()
         # what the driver has counted since the job began
-        first = self._first_counters or GpuCounters()
+        first = self.first_counters or GpuCounters()
         counted = {
-            name: _increase(getattr(first, name), getattr(self._counters, name))
+            name: _increase(getattr(first, name), getattr(self.counters, name))
             for name in _COUNTED
         }
-        xids, is_lost = tuple(self._xids or ()), self.lost_at is not None
-        health = health_of(self._counters, xids, counted["ecc_errors"], lost=is_lost)
+        xids, is_lost = tuple(self.xids or ()), self.lost_at is not None
+        health = health_of(self.counters, xids, counted["ecc_errors"], lost=is_lost)
         return GpuUsage(
             uuid=device.uuid,
             name=device.name,
             memory_total=device.memory_total,
             memory_before=None if self.mixed and source is None else self.before,
             peak_memory=peak,
-            process_peak_memory=self._job_peak or 0 if source == PER_PROCESS else None,
+            process_peak_memory=self.job_peak or 0 if source == PER_PROCESS else None,
             source=source,
-            xid_errors=None if self._xids is None else len(self._xids),
+            xid_errors=None if self.xids is None else len(self.xids),
             index=device.index,
             memory_reserved=device.memory_reserved,
             device_peak_memory=self.device_peak,
             xids=xids,
             processes=tuple(
                 GpuProcess(*one)
-                for one in sorted(self._peaks.items())[:_MOST_PROCESSES]
+                for one in sorted(self.process_peaks.items())[:_MOST_PROCESSES]
             ),
             preallocated=preallocated(self.job_moments(), device.memory_total),
-            slowed={name: 100 * count / looks for name, count in self._slowed.items()}
+            slowed={name: 100 * count / looks for name, count in self.slowed.items()}
             if looks
             else None,
-            other_memory=self._other,
+            other_memory=self.other_peak,
             health=health,
             **counted,
             **self._means_and_bounds(),
         )
 
+    def _add(self, name: str, value: float | None) -> None:
+        """Add a value to a figure, unless it was not measured."""
+        if value is not None:
+            count, total, least, most = self.figures.get(name, (0, 0.0, value, value))
+            bounds = min(least, value), max(most, value)
+            self.figures[name] = (count + 1, total + value, *bounds)
+
     def _means_and_bounds(self) -> dict[str, Any]:
         """Return mean, highest and lowest of each figure, by its field's name."""
         found: dict[str, Any] = {}
-        for name, figure in self._figures.items():
-            if figure.count:
-                mean = figure.total / figure.count
-                if name in _OF_THE_BUS:
-                    found[name] = round(mean)
-                else:
-                    found[f"{name}_mean"] = mean
-                found |= {f"{name}_max": figure.most, f"{name}_min": figure.least}
+        for name, (count, total, least, most) in self.figures.items():
+            if name in _OF_THE_BUS:
+                found[name] = round(total / count)
+            else:
+                found[f"{name}_mean"] = total / count
+            found |= {f"{name}_max": most, f"{name}_min": least}
         return found
 
     def _keep(self, moment: GpuMoment) -> None:
@@ -249,18 +227,17 @@ class GpuAccount:
         listed = reading.process_memory
         if listed is None:
             return None
-        for pid, memory in listed.items():
-            if pid in tree:
-                self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
+        for pid in filter(tree.__contains__, listed):
+            self.process_peaks[pid] = max(self.process_peaks.get(pid, 0), listed[pid])
         # one that ended may stay listed for a moment: it is still the job's
-        others = {pid: listed[pid] for pid in listed if pid not in self._peaks}
+        others = {pid: listed[pid] for pid in listed.keys() - self.process_peaks.keys()}
         total = sum(listed.values()) - sum(others.values())
-        self._job_peak = max(self._job_peak or 0, total)
-        also = [memory for pid, memory in others.items() if self._is_mine(pid)]
-        if also:
-            self._other = max(self._other or 0, sum(also))
+        self.job_peak = max(self.job_peak or 0, total)
+        mine = [memory for pid, memory in others.items() if self.is_mine(pid)]
+        if mine:
+            self.other_peak = max(self.other_peak or 0, sum(mine))
         if reading.memory_used is not None:
-            of_others = sum(others[pid] for pid in others if self._exists(pid))
+            of_others = sum(others[pid] for pid in others if self.exists(pid))
             self._check(reading.memory_used, total, of_others)
         return total
 
@@ -272,51 +249,47 @@ class GpuAccount:
         in use for a moment: only what exceeds the most explained before is a doubt.
         """
         unlisted = max(0, used - own - others)
-        if self._unlisted is None:
+        if self.unlisted is None:
             # of a job that was joined, the memory at the start may be its own
-            self._unlisted = 0 if self._joined and not own else unlisted
+            self.unlisted = 0 if self.joined and not own else unlisted
         slack = max(UNTOUCHED, int(_UNLISTED_SHARE * (own + others)))
         # explained: within what contexts and the driver hold for themselves
-        if unlisted <= self._unlisted + slack:
-            self._explained = max(self._explained, used)
-            if self._unexplained <= self._explained + slack:
-                self._unexplained = 0
-        elif used > self._explained + slack:
-            self._unexplained = max(self._unexplained, used)
+        if unlisted <= self.unlisted + slack:
+            self.explained = max(self.explained, used)
+            if self.unexplained <= self.explained + slack:
+                self.unexplained = 0
+        elif used > self.explained + slack:
+            self.unexplained = max(self.unexplained, used)
 
     def _is_per_process(self) -> bool:
         """Return whether the driver's list of processes explains the GPU's memory.
 
         An empty one explains nothing where that memory cannot be read.
         """
-        is_seen = bool(self._job_peak) or self._unlisted is not None
-        return self._job_peak is not None and is_seen and not self._unexplained
+        is_seen = bool(self.job_peak) or self.unlisted is not None
+        return self.job_peak is not None and is_seen and not self.unexplained
 
-    def _is_others(
-        self, processes: Sequence[int] | None, tree: Collection[int]
-    ) -> bool:
-        """Return whether all *processes*, of which there are some, are other users'."""
-        return bool(processes) and not any(
-            pid in tree
-            or pid in self._peaks
-            or self._is_mine(pid)
-            or not self._exists(pid)
-            for pid in processes or ()
+    def _are_others(self, processes: Collection[int], tree: Collection[int]) -> bool:
+        """Return whether there are *processes*, and all of them are other users'."""
+        own = {*tree, *self.process_peaks}
+        return bool(processes) and all(
+            self.exists(pid) and not self.is_mine(pid) and pid not in own
+            for pid in processes
         )
 
     def _rise(self) -> Bytes:
         return (self.device_peak or 0) - (self.before or 0)
 
     def _peak(self) -> tuple[Bytes | None, str | None]:
-        is_untouched = not self._job_peak and self._rise() <= UNTOUCHED
-        if self._busy_for_nobody and is_untouched and not self._other:
+        is_untouched = not self.job_peak and self._rise() <= UNTOUCHED
+        if self.busy_for_nobody and is_untouched and not self.other_peak:
             return None, None  # at work, and nobody knows for whom
         if self._is_per_process():
-            return self._job_peak, PER_PROCESS
+            return self.job_peak, PER_PROCESS
         # without a baseline, or with jobs of others, a rise may be somebody else's
-        if self.mixed or self.before is None or self._first is None:
+        if self.mixed or self.before is None or self.first_looked is None:
             return None, None
-        late = self._first - self._started
+        late = self.first_looked - self.started
         words = f"; first looked {late:.1f} s after the start" if late > _LATE else ""
         return self._rise(), DEVICE_RISE + words
 

@@ -8,9 +8,10 @@ process can still end.
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from functools import partial
 from itertools import cycle
+from typing import TypeVar
 
 from weigh.errors import NoGpuError
 from weigh.measure.gpu_account import GpuAccount, idle_for
@@ -31,6 +32,7 @@ _CREDIT: Seconds = 0.5
 _LONGEST_PAUSE: Seconds = 1.0  # between two readings of memory, however dear they are
 _HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
 
+_T = TypeVar("_T")
 GpuListener = Callable[[tuple[GpuDevice, ...], tuple[GpuReading, ...]], None]
 
 
@@ -178,11 +180,9 @@ class GpuSampler:
             self._ready.set()
 
     def _watch(self) -> None:
-        with self._driver_call():
-            probe = self._factory()
+        probe = self._answer(self._factory)
         try:
-            with self._driver_call():
-                self._devices = probe.devices()
+            self._devices = self._answer(probe.devices)
             with self._lock:
                 self._accounts = {
                     device.uuid: GpuAccount(device, self._started, joined=self._joined)
@@ -200,12 +200,12 @@ class GpuSampler:
             self._call_began = time.monotonic()
             probe.close()
 
-    @contextmanager
-    def _driver_call(self) -> Iterator[None]:
-        """Note for the other threads that the driver has to answer now."""
+    def _answer(self, call: Callable[[], _T]) -> _T:
+        """Call the driver, and note for the other threads that it has to answer."""
         self._call_began = time.monotonic()
-        yield
+        answer = call()
         self._call_began = None
+        return answer
 
     def _sample(self, probe: GpuProbe) -> None:
         """Read memory at intervals, and the bus of one GPU after the other in between.
@@ -227,16 +227,14 @@ class GpuSampler:
             if began < bus_at:
                 continue
             account = next(turns)
-            with self._driver_call():
-                traffic = probe.bus_traffic(account.device.uuid)
+            traffic = self._answer(partial(probe.bus_traffic, account.device.uuid))
             with self._lock:
                 account.take_bus(traffic)
             took = time.monotonic() - began
             bus_at = began + max(_BUS_INTERVAL / len(self._accounts), took / _BUS_SHARE)
 
     def _look(self, probe: GpuProbe, *, activity: bool) -> None:
-        with self._driver_call():
-            readings = probe.read(activity=activity)
+        readings = self._answer(partial(probe.read, activity=activity))
         if not readings:
             return
         if self._listener is not None:
@@ -248,7 +246,6 @@ class GpuSampler:
 
     def _count(self, probe: GpuProbe) -> None:
         for uuid, account in self._accounts.items():
-            with self._driver_call():
-                counters = probe.counters(uuid)
+            counters = self._answer(partial(probe.counters, uuid))
             with self._lock:
                 account.take_counters(counters)

@@ -5,6 +5,7 @@ at the start and at the end.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import msgspec
 
@@ -35,6 +36,19 @@ class GpuReading(msgspec.Struct, frozen=True, gc=False):
     processes: tuple[int, ...] | None = None
     lost: bool = False
     slowed: frozenset[str] | None = None
+
+
+def memory_reading(
+    gpu_uuid: str, used: Bytes | None, holders: Mapping[int, Bytes | None] | None
+) -> GpuReading:
+    """Return a reading of memory only; *holders* are the processes, each with its own.
+
+    One process without a figure makes their sum unknown.
+    """
+    pids = None if holders is None else tuple(holders)
+    known = {pid: size for pid, size in (holders or {}).items() if size is not None}
+    of_processes = known if holders is not None and len(known) == len(holders) else None
+    return GpuReading(gpu_uuid, used, of_processes, processes=pids)
 
 
 class GpuDevice(msgspec.Struct, frozen=True):

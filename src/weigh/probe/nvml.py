@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from ctypes import byref, c_char, c_uint, c_ulonglong, c_void_p, sizeof
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -25,12 +25,12 @@ from weigh.probe.gpu import (
     GpuDevice,
     GpuProbe,
     GpuReading,
+    memory_reading,
     valid_share_of_time,
 )
 from weigh.probe.visible import VARIABLE, visible_devices
 from weigh.units import Bytes
 
-_T = TypeVar("_T")
 # of nvmlReturn_t
 _NO_PERMISSION, _LOST, _LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED = 4, 15, 12, 9
 _TOO_SMALL, _NO_FUNCTION, _MISMATCH, _UNKNOWN = 7, 13, 18, 999
@@ -106,16 +106,6 @@ class NvmlLibrary:
         if code not in {0, accepted}:
             raise NvmlError(code, self._words(code))
 
-    def text(self, name: str, *words: object) -> str:
-        """Return the text that a function writes.
-
-        Raises:
-            NvmlError: as for `call`.
-        """
-        out = (c_char * _LONGEST_TEXT)()
-        self.call(name, *words, out, c_uint(_LONGEST_TEXT))
-        return out.value.decode("utf-8", "replace")
-
     def _function(self, name: str) -> Callable[..., int]:
         function: Callable[..., int] | None = getattr(self._library, name, None)
         # an older driver lacks newer functions: the same as not supported
@@ -184,30 +174,24 @@ class _NvmlGpu:
         self._used = used
         if stayed and not activity:
             return None
-        # one process without a figure makes their sum unknown
-        holders = self._holders()
-        complete = holders is not None and None not in holders.values()
-        reading = GpuReading(
-            self.device.uuid,
-            memory_used=used,
-            process_memory=holders if complete else None,  # type: ignore[arg-type] # None is not in it
-            processes=None if holders is None else tuple(holders),
-            lost=self._is_lost,
-        )
-        if not activity:
-            return reading
+        reading = memory_reading(self.device.uuid, used, self._holders())
+        figures = self._activity() if activity else {}
+        return msgspec.structs.replace(reading, **figures, lost=self._is_lost)
+
+    def _activity(self) -> dict[str, Any]:
+        """Read what changes all the time but memory."""
         rates, name = _Rates(), "nvmlDeviceGetUtilizationRates"
         has_rates = self.fill_in(name, byref(rates))
-        return msgspec.structs.replace(
-            reading,
-            utilization=valid_share_of_time(rates.gpu) if has_rates else None,
-            memory_utilization=valid_share_of_time(rates.memory) if has_rates else None,
-            power=_scaled(self._number("nvmlDeviceGetPowerUsage"), 0.001),
-            sm_clock=_scaled(self._number("nvmlDeviceGetClockInfo", 1), 1.0),
-            memory_clock=_scaled(self._number("nvmlDeviceGetClockInfo", 2), 1.0),
-            slowed=self._slowed(),
-            lost=self._is_lost,
-        )
+        return {
+            "utilization": valid_share_of_time(rates.gpu) if has_rates else None,
+            "memory_utilization": (
+                valid_share_of_time(rates.memory) if has_rates else None
+            ),
+            "power": _thousandth(self._number("nvmlDeviceGetPowerUsage")),
+            "sm_clock": self._number("nvmlDeviceGetClockInfo", 1),
+            "memory_clock": self._number("nvmlDeviceGetClockInfo", 2),
+            "slowed": self._slowed(),
+        }
 
     def counters(self) -> GpuCounters:
         """Read what was counted.
@@ -227,7 +211,7 @@ class _NvmlGpu:
         single, double, waiting, failed = (row.value for row in rows)
         is_known = has_rows or pending is not None
         return GpuCounters(
-            energy=_scaled(energy, 0.001),
+            energy=_thousandth(energy),
             ecc_errors=ecc(uncorrected, since_loaded),
             corrected_ecc_errors=ecc(corrected, since_loaded),
             pcie_replays=self._number("nvmlDeviceGetPcieReplayCounter"),
@@ -248,14 +232,16 @@ class _NvmlGpu:
         if self._events is not None:
             self._library.call("nvmlEventSetFree", self._events)
 
-    def fill_in(self, name: str, *words: object) -> bool:
+    def fill_in(self, name: str, *words: object, accepted: int = 0) -> bool:
         """Let a function fill in the structures in *words*; return whether it did."""
-
-        def filled() -> bool:
-            self._library.call(name, self._handle, *words)
-            return True
-
-        return self._ask(filled) or False
+        if self._is_lost:
+            return False
+        try:
+            self._library.call(name, self._handle, *words, accepted=accepted)
+        except NvmlError as error:
+            self._is_lost = error.value == _LOST
+            return False
+        return True
 
     def _slowed(self) -> frozenset[str] | None:
         name = "nvmlDeviceGetCurrentClocksThrottleReasons"
@@ -288,36 +274,25 @@ class _NvmlGpu:
         return holders
 
     def _listed(self, kind: str) -> dict[int, Bytes | None] | None:
-        def listed(name: str) -> list[ctypes.Structure]:
-            count = c_uint(0)
-            room = (self._handle, byref(count), None)
-            self._library.call(name, *room, accepted=_TOO_SMALL)
-            if not count.value:
-                return []
-            count = c_uint(2 * count.value)  # more may have come meanwhile
-            found = (_Holder * count.value)()
-            self._library.call(name, self._handle, byref(count), found)
-            return list(found[: count.value])
-
         for version in ("v3", "v2"):
-            name = f"nvmlDeviceGet{kind}RunningProcesses_{version}"
-            processes = self._ask(partial(listed, name))
-            if processes is not None:
+            name, count = f"nvmlDeviceGet{kind}RunningProcesses_{version}", c_uint(0)
+            if not self.fill_in(name, byref(count), None, accepted=_TOO_SMALL):
+                continue
+            # more may have come meanwhile
+            count = c_uint(2 * count.value)
+            found = (_Holder * count.value)()
+            if not count.value or self.fill_in(name, byref(count), found):
                 return {
                     one.pid: None if one.memory in _NOTHING else int(one.memory)
-                    for one in processes
+                    for one in found[: count.value]
                 }
         return None
 
     def _retired_pages(self, cause: int) -> int | None:
         name, count = "nvmlDeviceGetRetiredPages", c_uint(0)
-
-        def pages() -> int:
-            room = (self._handle, cause, byref(count), None)
-            self._library.call(name, *room, accepted=_TOO_SMALL)
-            return count.value
-
-        return self._ask(pages)
+        room = (cause, byref(count), None)
+        is_known = self.fill_in(name, *room, accepted=_TOO_SMALL)
+        return count.value if is_known else None
 
     def _new_xids(self) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""
@@ -356,17 +331,9 @@ class _NvmlGpu:
         return int(out.value) if is_known and out.value not in _NOTHING else None
 
     def _text(self, name: str) -> str | None:
-        return self._ask(lambda: self._library.text(name, self._handle))
-
-    def _ask(self, call: Callable[[], _T]) -> _T | None:
-        """Query one figure; None if it is not available."""
-        if self._is_lost:
-            return None
-        try:
-            return call()
-        except NvmlError as error:
-            self._is_lost = error.value == _LOST
-            return None
+        out = (c_char * _LONGEST_TEXT)()
+        is_known = self.fill_in(name, out, c_uint(_LONGEST_TEXT))
+        return out.value.decode("utf-8", "replace") if is_known else None
 
 
 class NvmlProbe(GpuProbe):
@@ -450,8 +417,8 @@ class NvmlProbe(GpuProbe):
             yield from gpu.instances() if mode.value else ()
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else float(value) * factor
+def _thousandth(value: int | None) -> float | None:
+    return None if value is None else value / 1000
 
 
 def read_driver_version() -> tuple[str | None, str | None]:
@@ -463,15 +430,16 @@ def read_driver_version() -> tuple[str | None, str | None]:
         library = NvmlLibrary()
     except GpuError:
         return None, None
-    number = ctypes.c_int()
+    number, text = ctypes.c_int(), (c_char * _LONGEST_TEXT)()
     try:
-        driver = library.text("nvmlSystemGetDriverVersion")
+        library.call("nvmlSystemGetDriverVersion", text, c_uint(_LONGEST_TEXT))
         library.call("nvmlSystemGetCudaDriverVersion_v2", byref(number))
         library.call("nvmlShutdown")
     except NvmlError:
         return None, None
     # 12040 stands for 12.4
-    return driver, f"{number.value // 1000}.{number.value % 1000 // 10}"
+    cuda = f"{number.value // 1000}.{number.value % 1000 // 10}"
+    return text.value.decode("utf-8", "replace"), cuda
 
 
 def _load_library() -> ctypes.CDLL:

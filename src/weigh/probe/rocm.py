@@ -20,6 +20,7 @@ from weigh.probe.gpu import (
     GpuDevice,
     GpuProbe,
     GpuReading,
+    memory_reading,
     valid_share_of_time,
 )
 from weigh.units import Bytes
@@ -83,44 +84,28 @@ class RocmProbe(GpuProbe):
             if activity or used[uuid] is None or used[uuid] != self._used.get(uuid)
         ]
         self._used = used
-        holders = self._holders() if changed else None
-        return tuple(
-            self._reading(gpu, used[gpu.uuid], holders, activity=activity)
+        holders = self._holders() if changed else {}
+        readings = (
+            memory_reading(
+                gpu.uuid,
+                used[gpu.uuid],
+                None if holders is None else holders.get(gpu.index, {}),
+            )
             for gpu in changed
         )
+        return tuple(map(self._with_activity, readings) if activity else readings)
 
-    def _reading(
-        self,
-        gpu: GpuDevice,
-        used: Bytes | None,
-        holders: dict[int, dict[int, Bytes | None]] | None,
-        *,
-        activity: bool,
-    ) -> GpuReading:
-        there = {
-            pid: places[gpu.index]
-            for pid, places in (holders or {}).items()
-            if gpu.index in places
-        }
-        known = {pid: memory for pid, memory in there.items() if memory is not None}
-        # one process without a figure makes their sum unknown
-        is_complete = holders is not None and len(known) == len(there)
-        reading = GpuReading(
-            gpu.uuid,
-            memory_used=used,
-            process_memory=known if is_complete else None,
-            processes=None if holders is None else tuple(there),
-        )
-        if not activity:
-            return reading
-        busy = partial(self._number, gpu.index, kind=c_uint32)
+    def _with_activity(self, reading: GpuReading) -> GpuReading:
+        """Add what changes all the time but memory."""
+        index = self._gpus[reading.uuid].index
+        busy = partial(self._number, index, kind=c_uint32)
         return msgspec.structs.replace(
             reading,
             utilization=valid_share_of_time(busy("rsmi_dev_busy_percent_get")),
             memory_utilization=valid_share_of_time(
                 busy("rsmi_dev_memory_busy_percent_get")
             ),
-            power=self._power(gpu.index),
+            power=self._power(index),
         )
 
     def counters(self, gpu_uuid: str) -> GpuCounters:
@@ -171,12 +156,16 @@ class RocmProbe(GpuProbe):
         return None if microwatts is None else microwatts * 1e-6
 
     def _holders(self) -> dict[int, dict[int, Bytes | None]] | None:
-        """Return the memory of each process on each GPU that it uses, by index."""
+        """Return the memory of each process on each GPU, by the GPU's index."""
         count = c_uint32(_MOST_PROCESSES)
         listed = (_RocmProcess * _MOST_PROCESSES)()
         if not self._ask("rsmi_compute_process_info_get", listed, byref(count)):
             return None
-        return {one.pid: self._places(one) for one in listed[: count.value]}
+        holders: dict[int, dict[int, Bytes | None]] = {}
+        for one in listed[: count.value]:
+            for index, memory in self._places(one).items():
+                holders.setdefault(index, {})[one.pid] = memory
+        return holders
 
     def _places(self, rocm_process: _RocmProcess) -> dict[int, Bytes | None]:
         count = c_uint32(MOST_GPUS)
