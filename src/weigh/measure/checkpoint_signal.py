@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.probe.proc import usable_proc
+from weigh.probe.proc import ProcTree
 from weigh.regular_file import file_head
 from weigh.units import Seconds, parse_duration
 
@@ -65,7 +65,7 @@ def send_checkpoint_signal(
     Where /proc shows another pid namespace, no process is signalled.
     """
     sent = 0
-    for pid in list(_awaiting(leader, number, usable_proc(proc_folder))):
+    for pid in list(_awaiting(ProcTree(leader, proc_folder), leader, number)):
         try:
             os.kill(pid, number)
             sent += 1
@@ -74,34 +74,23 @@ def send_checkpoint_signal(
     return sent
 
 
-def _awaiting(pid: int, number: int, proc_folder: str) -> Iterator[int]:
-    handles, blocks = _expects(pid, number, proc_folder)
+def _awaiting(tree: ProcTree, pid: int, number: int) -> Iterator[int]:
+    handles, blocks = _expects(tree, pid, number)
     if handles:
         yield pid
         return
-    children = _children(pid, proc_folder)
-    below = [one for child in children for one in _awaiting(child, number, proc_folder)]
-    if blocks and all(any(_expects(child, number, proc_folder)) for child in children):
-        below = [one for one in below if _expects(one, number, proc_folder)[0]] or [pid]
+    children = tree.children_of(pid)
+    below = [one for child in children for one in _awaiting(tree, child, number)]
+    if blocks and all(any(_expects(tree, child, number)) for child in children):
+        below = [one for one in below if _expects(tree, one, number)[0]] or [pid]
     yield from below
 
 
-def _expects(pid: int, number: int, proc_folder: str) -> tuple[bool, bool]:
+def _expects(tree: ProcTree, pid: int, number: int) -> tuple[bool, bool]:
     """Return whether a process has a handler for a signal, and whether it blocks it."""
-    words = [
-        line.split() for line in file_head(f"{proc_folder}/{pid}/status").split(b"\n")
-    ]
+    status = file_head(f"{tree.folder(pid)}/status")
+    words = [line.split() for line in status.split(b"\n")]
     masks = {one[0]: int(one[1], 16) for one in words if one and one[0] in _MASKS}
     # bit 0 of a mask is signal 1
     handles, blocks = (masks.get(name, 0) >> (number - 1) & 1 for name in _MASKS)
     return bool(handles), bool(blocks)
-
-
-def _children(pid: int, proc_folder: str) -> list[int]:
-    try:
-        threads = os.listdir(f"{proc_folder}/{pid}/task")
-    except OSError:
-        return []
-    # a thread that ended just now has no file; other threads have children, too
-    files = (f"{proc_folder}/{pid}/task/{tid}/children" for tid in threads)
-    return [int(word) for file in files for word in file_head(file).split()]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from weigh.probe.cgroup import parse_groups
-from weigh.probe.proc import ProcTree, _KnownProcess
+from weigh.probe.proc import ProcTree
 from weigh.units import Seconds
 
 _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
@@ -129,10 +129,10 @@ class JobMembers(ProcTree):
         self._walked = now
         return True
 
-    def _children_of(self, known_process: _KnownProcess) -> list[int]:
+    def children_of(self, pid: int) -> list[int]:
         """Return none in a group: children of weigh's own would come in again."""
         # a program may clear the environment of what it starts
-        return super()._children_of(known_process) if self._has_descendants else []
+        return super().children_of(pid) if self._has_descendants else []
 
     def _in_group(self) -> list[int]:
         if self.group is None:

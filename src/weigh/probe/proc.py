@@ -143,35 +143,23 @@ def parse_children(text: bytes) -> list[int]:
     return [int(word) for word in text.split() if word.isdigit()]
 
 
-class _KnownProcess:
-    """A process of the tree, with its open descriptors."""
+class _KnownProcess(msgspec.Struct):
+    """A process, with those of its files that stay open: their descriptors by path."""
 
-    __slots__ = (
-        "children_fd",
-        "has_ended",
-        "is_threaded",
-        "pid",
-        "stat_fd",
-        "status_fd",
-        "thread",
-    )
-
-    def __init__(
-        self, pid: int, status_fd: int | None, children_fd: int | None
-    ) -> None:
-        self.pid = pid
-        self.status_fd = status_fd
-        self.children_fd = children_fd
-        self.stat_fd: int | None = None  # opened at first use
-        self.is_threaded = True  # until its status is read
-        self.has_ended = False
-        self.thread: int | None = None  # one that lives, where the first has ended
+    pid: int
+    keeps_open: bool = False
+    files: dict[str, int] = {}
+    is_threaded: bool = True  # until its status is read
+    has_ended: bool = False
+    thread: int | None = None  # one that lives, where the first has ended
 
     def close(self) -> None:
-        """Close its descriptors."""
-        for fd in (self.status_fd, self.children_fd, self.stat_fd):
-            if fd is not None:
-                os.close(fd)
+        """Close its files."""
+        while self.files:
+            os.close(self.files.popitem()[1])
+
+
+_STRANGER = _KnownProcess(0)  # any other process: nothing of it stays open
 
 
 class ProcTree:
@@ -219,57 +207,52 @@ class ProcTree:
         """Read every process of the tree once, without zombies."""
         self._walk()
         readings = []
-        gone = []
         self.zombies = 0
-        for known in self._known.values():
+        for known in tuple(self._known.values()):
             try:
                 reading = self._read_status(known)
             except OSError:
                 # ESRCH: it has ended, and its id may be another's already
-                gone.append(known.pid)
+                self._known.pop(known.pid).close()
                 continue
             if reading is None:
                 self.zombies += 1
             else:
                 readings.append(reading)
-        for pid in gone:
-            self._known.pop(pid).close()
         return readings
 
     def _read_status(self, known_process: _KnownProcess) -> ProcessReading | None:
         """Read one process; None for a zombie. Raises OSError if it is gone."""
+        pid, text = known_process.pid, b""
         try:
-            text = self._status(known_process)
+            text = self._text_of(
+                known_process, f"{self._place(pid)}/status", _STATUS_BYTES
+            )
         except OSError:
             # the thread that was followed has ended: another one may live
-            if known_process.thread is None or not self._follow_thread(known_process):
+            if known_process.thread is None:
                 raise
-            text = self._status(known_process)
-        reading = parse_status(known_process.pid, text)
+        reading = parse_status(pid, text)
         if reading is None and not known_process.has_ended:
-            # the memory stays with the threads that outlive the first one
-            if self._follow_thread(known_process):
-                return parse_status(known_process.pid, self._status(known_process))
-            known_process.has_ended = True
+            reading = self._follow_thread(known_process)
+            known_process.has_ended = reading is None
         if reading is not None:
             known_process.is_threaded = reading.threads > 1
         return reading
 
-    def _follow_thread(self, known_process: _KnownProcess) -> bool:
-        """Read the process through another thread from now on; False without one."""
+    def _follow_thread(self, known_process: _KnownProcess) -> ProcessReading | None:
+        """Read the process through another thread from now on; None without one.
+
+        Its memory stays with the threads that outlive the first one.
+        """
+        known_process.close()
         for tid in self._threads(known_process.pid):
-            fd = self._open(f"{known_process.pid}/task/{tid}/status")
-            if fd is None:
-                continue
-            if known_process.status_fd is None:
-                os.close(fd)
-            else:
-                os.close(known_process.status_fd)
-                known_process.status_fd = fd
             known_process.thread = tid
-            known_process.is_threaded = True
-            return True
-        return False
+            reading = self.reading(known_process.pid)
+            if reading is not None:
+                return reading
+        known_process.thread = None
+        return None
 
     def _threads(self, pid: int) -> list[int]:
         """Return a process's threads without the first."""
@@ -301,27 +284,17 @@ class ProcTree:
 
     def times(self, pid: int) -> ProcessTimes | None:
         """Read one process's CPU time and identity; None when it is gone."""
-        known = self._known.get(pid)
-        if known is None or known.status_fd is None:
-            text = self._read(f"{pid}/stat", STAT_BYTES)
-            return None if text is None else parse_stat(text)
-        if known.stat_fd is None:
-            known.stat_fd = self._open(f"{pid}/stat")
-        if known.stat_fd is None:
-            return None
+        known = self._known.get(pid, _STRANGER)
         try:
-            times = parse_stat(os.pread(known.stat_fd, STAT_BYTES, 0))
+            times = parse_stat(self._text_of(known, f"{pid}/stat", STAT_BYTES))
         except OSError:
             return None
-        return times if known.thread is None else self._of_thread(known, times)
-
-    def _of_thread(
-        self, known_process: _KnownProcess, times: ProcessTimes | None
-    ) -> ProcessTimes | None:
-        """Complete a process whose first thread has ended from another's stat."""
-        text = self._read(f"{self._place(known_process.pid)}/stat", STAT_BYTES)
+        if times is None or known.thread is None:
+            return times
+        # the first thread has ended: another one knows the program
+        text = self._read(f"{self._place(pid)}/stat", STAT_BYTES)
         other = None if text is None else parse_stat(text)
-        if times is None or other is None:
+        if other is None:
             return times
         return msgspec.structs.replace(
             times,
@@ -336,24 +309,12 @@ class ProcTree:
         words = (os.fsdecode(word).partition("=") for word in text.split(b"\0"))
         return {name: value for name, _, value in words}
 
-    def adopt(self, pid: int) -> bool:
-        """Add a process that is no descendant; False if it has ended."""
-        return self._meet(pid) is not None
-
     def children(self) -> list[int] | None:
         """Return the top process's own children; None if they are not listed."""
         text = self._read(f"{self.top}/task/{self.top}/children", _CHILDREN_BYTES)
         if text is None:
             return None
         return [pid for pid in parse_children(text) if pid not in self.excluded]
-
-    def _status(self, known_process: _KnownProcess) -> bytes:
-        if known_process.status_fd is not None:
-            return os.pread(known_process.status_fd, _STATUS_BYTES, 0)
-        text = self._read(f"{self._place(known_process.pid)}/status", _STATUS_BYTES)
-        if text is None:
-            raise ProcessLookupError(known_process.pid)
-        return text
 
     def _may_have_grown(self) -> bool:
         """Return whether a process may have been started since the last two walks.
@@ -394,58 +355,54 @@ class ProcTree:
             if pid in visited:
                 continue
             visited.add(pid)
-            known = self._known.get(pid) or self._meet(pid)
-            if known is not None:
-                queue.extend(self._children_of(known))
+            if pid in self._known or self.adopt(pid):
+                queue.extend(self.children_of(pid))
 
-    def _meet(self, pid: int) -> _KnownProcess | None:
-        """Add a new process to the tree; None if it has ended already."""
+    def adopt(self, pid: int) -> bool:
+        """Add a process that may be no descendant; False if it has ended."""
+        if not os.access(f"{self._root}/{pid}", os.F_OK):
+            return False
         # without descriptors from there on: each look opens the files anew
         keep = len(self._known) < self._most_open
-        status_fd = self._open(f"{pid}/status")
-        if status_fd is None:
-            return None
-        children_fd = self._open(f"{pid}/task/{pid}/children") if keep else None
-        if not keep:
-            os.close(status_fd)
-            status_fd = None
         self.seen += 1
-        known = self._known[pid] = _KnownProcess(pid, status_fd, children_fd)
-        return known
+        self._known[pid] = _KnownProcess(pid, keeps_open=keep)
+        return True
 
-    def _children_of(self, known_process: _KnownProcess) -> list[int]:
+    def children_of(self, pid: int) -> list[int]:
         """Return the children of every thread: any thread may start processes."""
-        pid = known_process.pid
+        known = self._known.get(pid, _STRANGER)
         try:
-            if known_process.children_fd is not None:
-                text = _read_from(known_process.children_fd)
-            else:
-                text = self._read(f"{pid}/task/{pid}/children", _CHILDREN_BYTES) or b""
-            found = parse_children(text)
-            if known_process.is_threaded:
-                for tid in self._threads(pid):
-                    text = self._read(f"{pid}/task/{tid}/children", 4096) or b""
-                    found.extend(parse_children(text))
-        except OSError:
-            return []
-        return found
+            path = f"{pid}/task/{pid}/children"
+            text = self._text_of(known, path, _CHILDREN_BYTES)
+        except OSError:  # others may live
+            text = b""
+        for tid in self._threads(pid) if known.is_threaded else ():
+            lists = self._read(f"{pid}/task/{tid}/children", _CHILDREN_BYTES)
+            text += b" " + (lists or b"")
+        return parse_children(text)
 
-    def _open(self, path: str) -> int | None:
-        try:
-            return os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
+    def _text_of(self, known_process: _KnownProcess, path: str, size: int) -> bytes:
+        """Read a file of a process, *path* below /proc. Raises OSError if it is gone.
 
-    def _read(self, path: str, size: int) -> bytes | None:
-        fd = self._open(path)
-        if fd is None:
-            return None
+        A file that stays open is of that process alone, even if its id is used again.
+        """
+        fd = known_process.files.get(path)
+        if fd is not None:
+            return _read_from(fd, size)
+        fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+        if known_process.keeps_open:
+            known_process.files[path] = fd
         try:
             return _read_from(fd, size)
+        finally:
+            if not known_process.keeps_open:
+                os.close(fd)
+
+    def _read(self, path: str, size: int) -> bytes | None:
+        try:
+            return self._text_of(_STRANGER, path, size)
         except OSError:
             return None
-        finally:
-            os.close(fd)
 
 
 def _read_from(descriptor: int, size: int = _CHILDREN_BYTES) -> bytes:

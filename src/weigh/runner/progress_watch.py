@@ -71,7 +71,7 @@ class TaskTree(ProcTree):
         leader's process id may belong to another process.
         """
         known = self._known.get(self.top)
-        if known is None or known.children_fd is not None:
+        if known is None or known.keeps_open:
             return []
         return super().children()
 
