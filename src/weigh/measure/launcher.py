@@ -40,28 +40,38 @@ _first_mask = (
 _ToStart = tuple[list[bytes], dict[bytes, bytes], dict[int, str]]
 
 
+def fork_with_pipes() -> tuple[int, int, int]:
+    """Fork; return the process id, 0 in the child, and two ends of pipes.
+
+    One is to read what the other process writes, and one to write to it.
+
+    Raises:
+        OSError: there are no descriptors, or there can be no process.
+    """
+    child_reads, parent_writes = os.pipe()
+    parent_reads, child_writes = os.pipe()
+    ends = (parent_reads, parent_writes), (child_reads, child_writes)
+    try:
+        pid = os.fork()
+    except OSError:
+        for end in (*ends[0], *ends[1]):
+            os.close(end)
+        raise
+    own, others = ends if pid else reversed(ends)
+    for end in others:
+        os.close(end)
+    return pid, *own
+
+
 class JobLauncher:
     """One waiting child; ``pid`` becomes the process id of the job."""
 
     def __init__(self) -> None:
         """Fork the child. Raises OSError."""
-        go, self._go = os.pipe()
-        self._status, status = os.pipe()
-        try:
-            self.pid = os.fork()
-        except OSError:
-            # both pipes' other ends are closed below
-            os.close(self._go)
-            os.close(self._status)
-            raise
-        else:
-            if self.pid == 0:
-                os.close(self._go)
-                os.close(self._status)
-                _become_the_job(go, status)
-        finally:
-            os.close(go)
-            os.close(status)
+        self.pid, *ends = fork_with_pipes()
+        if self.pid == 0:
+            _become_the_job(*ends)
+        self._status, self._go = ends
 
     def is_waiting(self) -> bool:
         """Return whether the child still exists."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from weigh.errors import SIGNAL_BASE
+from weigh.measure.launcher import fork_with_pipes
 
 _SI_KERNEL = 0x80
 # seconds until a sender has signalled the whole group
@@ -137,19 +138,10 @@ class SignalWitness:
 
     def __init__(self) -> None:
         """Fork it with all signals blocked. Raises OSError."""
-        asked, self._ask = os.pipe()
-        self._answer, answer = os.pipe()
-        try:
-            self.pid = os.fork()
-            if self.pid == 0:
-                os.close(self._ask)
-                _bear_witness(asked, answer)
-        except OSError:
-            self._close_pipes()
-            raise
-        finally:
-            os.close(asked)
-            os.close(answer)
+        self.pid, *ends = fork_with_pipes()
+        if self.pid == 0:
+            _bear_witness(*ends)
+        self._answer, self._ask = ends
 
     def noted(self) -> set[int] | None:
         """Return its signals since the last call; None if it does not answer."""
@@ -167,17 +159,14 @@ class SignalWitness:
 
     def close(self) -> None:
         """Kill it."""
-        self._close_pipes()
+        os.close(self._ask)
+        os.close(self._answer)
         try:
             if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
         except ChildProcessError:  # killed and reaped already
             return
-
-    def _close_pipes(self) -> None:
-        os.close(self._ask)
-        os.close(self._answer)
 
 
 def _bear_witness(asked: int, answer: int) -> None:
