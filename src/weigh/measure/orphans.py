@@ -1,7 +1,6 @@
 """Processes that outlive the command: wait for them, or stop them."""
 
 import ctypes
-import errno
 import os
 import signal
 from collections.abc import Callable
@@ -24,6 +23,10 @@ def adopt_orphans() -> bool:
 
 _ABOUT_TO_END = 0.5  # seconds; mpirun ends before the srun that it has started
 _KILL_AGAIN = 0.05  # seconds; processes that fork quickly need several rounds
+# Windows knows one way to end a process
+_CONTINUE, _KILL = (
+    getattr(signal, name, signal.SIGTERM) for name in ("SIGCONT", "SIGKILL")
+)
 
 
 class CommandOrphans:
@@ -55,7 +58,7 @@ class CommandOrphans:
     def are_left(self) -> bool:
         """Send the signals that are due; return whether any are left to wait for."""
         left = self._tree.children()
-        if left is None:  # a kernel that does not list children, or /proc is hidden
+        if left is None:  # a system that does not list children, or /proc is hidden
             self._tree.read()
             left = self._tree.pids()
         if left and self._stopping:
@@ -78,10 +81,10 @@ class CommandOrphans:
             self._was_terminated = True
             self.wake_at = self._clock() + waits.times.orphans_of_run_killed
             self._send_all(signal.SIGTERM)
-            self._send_all(signal.SIGCONT)  # a stopped process takes no TERM
+            self._send_all(_CONTINUE)  # a stopped process takes no TERM
         elif self._clock() >= self.wake_at:
             self.wake_at = self._clock() + _KILL_AGAIN
-            self._out_of_reach = not self._send_all(signal.SIGKILL)
+            self._out_of_reach = not self._send_all(_KILL)
 
     def _send_all(self, number: int) -> bool:
         """Signal all living processes; False if all belong to other users."""
@@ -94,11 +97,10 @@ def send_signal_to_orphan(pid: int, number: int) -> bool:
     """Send a signal; False if the process belongs to another user now."""
     try:
         os.kill(pid, number)
-    except OSError as error:
-        if error.errno not in (errno.ESRCH, errno.EPERM):
-            raise
-        # ESRCH: it has ended already
-        return error.errno != errno.EPERM
+    except PermissionError:
+        return False
+    except OSError:  # it has ended already
+        return True
     return True
 
 

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from weigh import waits
+import msgspec
+
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
+from weigh.measure.orphans import CommandOrphans, send_signal_to_orphan
 from weigh.measure.watcher import (
     RunCheckpoints,
     TreeWatcher,
@@ -44,16 +46,13 @@ PsutilProcess = Any  # equal to another one where the process id and the start a
 PsutilModule = Any
 
 
-class _SeenProcess:
+class _SeenProcess(msgspec.Struct):
     """One process, and what was last read of it; a zombie has ended."""
 
-    __slots__ = ("has_ended", "peak", "process", "times")
-
-    def __init__(self, process: PsutilProcess) -> None:
-        self.process = process
-        self.has_ended = False
-        self.peak: Bytes = 0
-        self.times: tuple[Seconds, Seconds] = (0.0, 0.0)  # user, system
+    process: PsutilProcess
+    has_ended: bool = False
+    peak: Bytes = 0
+    times: tuple[Seconds, Seconds] = (0.0, 0.0)  # user, system
 
 
 class PsutilTree(ProcTree):
@@ -166,15 +165,9 @@ class PsutilTree(ProcTree):
         """Return the user and system time of all processes by their last reading."""
         return _sum_of_times((self._past, *(one.times for one in self._met.values())))
 
-    def is_alive(self) -> bool:
-        """Return whether the last reading found a process that has not ended."""
-        return bool(self._live)
-
-    def end_all(self, *, at_once: bool = False) -> None:
-        """Terminate every process that has not ended, or kill it *at_once*."""
-        for one in self._live.values():
-            with suppress(*self._errors):
-                one.process.kill() if at_once else one.process.terminate()
+    def children(self) -> list[int] | None:
+        """Return None: the children alone cost as much as the whole tree."""
+        return None
 
 
 def _sum_of_times(
@@ -315,7 +308,6 @@ class _PortableRun:
         self._checkpoint = checkpoint
         self._ended: Seconds | None = None
         self._end_signal: int | None = None
-        self._got_second_signal = False
         self._pid: int | None = None
         self._early: list[int] = []  # signals before there was a job
         self._is_over = threading.Event()
@@ -335,6 +327,7 @@ class _PortableRun:
             WatchedRun(floor=own_peak(), gauge=ResidentSum(self._tree)),
             clock=time.perf_counter,
         )
+        self._orphans = CommandOrphans(self._tree, self._watcher.elapsed, None)
         save = self._checkpoint
         if save is not None:
             RunCheckpoints(self._watcher, lambda: save(self.measurement()))
@@ -366,25 +359,15 @@ class _PortableRun:
         self._ended = watcher.elapsed()
         # whatever it costs: a walk may have been put off
         self._tree.walk()
-        self._wait_for_orphans(stop=stop_orphans)
+        if stop_orphans or self._got_end_signal():
+            self._orphans.stop()
+        while self._orphans.are_left():
+            wait = min(watcher.pause(), self._orphans.wake_at - watcher.elapsed())
+            time.sleep(max(0.0, wait))
+            watcher.look_if_due()
+            self._ended = watcher.elapsed()
         watcher.tracker.reap(self._max_rss)
         watcher.finish()
-
-    def _wait_for_orphans(self, *, stop: bool) -> None:
-        kill_at: Seconds | None = None
-        self._tree.read()
-        while self._tree.is_alive():
-            now = self._watcher.elapsed()
-            if kill_at is None and (stop or self._got_end_signal()):
-                self._tree.end_all()
-                kill_at = now + waits.times.orphans_of_run_killed
-            elif kill_at is not None and (now >= kill_at or self._got_second_signal):
-                self._tree.end_all(at_once=True)
-            if kill_at is not None and now >= kill_at + waits.times.end_after_kill:
-                break  # another user's process
-            time.sleep(max(0.0, self._watcher.pause()))
-            self._watcher.look_if_due()
-            self._ended = self._watcher.elapsed()
 
     def take(self, number: int) -> None:
         """Handle one signal."""
@@ -393,15 +376,12 @@ class _PortableRun:
             self._early.append(number)
             return
         if self._is_over.is_set():
-            # after the command, a second signal is for weigh: KILL instead of TERM
-            self._got_second_signal = self._end_signal is not None
-        elif name in _LEFT_TO_TERMINAL:
-            return
-        else:
-            with suppress(OSError):  # it has ended, or changed its user
-                os.kill(self._pid, number)
-        if name in _ENDING:
-            self._end_signal = number
+            # after the command, a signal is for weigh
+            if name in _ENDING:
+                self._orphans.stop()
+        elif name not in _LEFT_TO_TERMINAL:
+            send_signal_to_orphan(self._pid, number)
+            self._end_signal = number if name in _ENDING else self._end_signal
 
     def _got_end_signal(self) -> bool:
         """Return whether weigh, or the command directly, received an ending signal."""

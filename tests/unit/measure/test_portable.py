@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from weigh import waits
 from weigh.errors import UsageError
 from weigh.measure.portable import run_portable_command
 from weigh.model.record import PeakMemory, RunMeasurement
@@ -106,18 +107,22 @@ time.sleep(0.6)
 """
 
 
-@pytest.mark.parametrize("is_waited_for", [True, False])
-def test_what_outlives_the_command_is_waited_for_or_terminated(
-    tmp_path: Path, *, is_waited_for: bool
+AT_TERM = "import signal, time; signal.signal(15, lambda *_: {}); time.sleep(600)"
+# what outlives the command and leaves a mark, and whether weigh waits for it
+OUTLIVING = {
+    "is waited for": ("import time; time.sleep(1.2); {}", True),
+    "is terminated": (AT_TERM.format("exit({})"), False),
+    "and does not end is killed": (AT_TERM, False),
+}
+
+
+@pytest.mark.parametrize("what", OUTLIVING)
+def test_what_outlives_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    mark = tmp_path / "mark"
-    handler = (
-        "import signal, time\n"
-        f"signal.signal(15, lambda *_: exit(open({str(mark)!r}, 'w').close()))\n"
-        "time.sleep(60)"
-    )
-    ends_itself = f"import time; time.sleep(1.2); open({str(mark)!r}, 'w')"
-    code = ends_itself if is_waited_for else handler
+    monkeypatch.setattr(waits, "times", waits.WaitTimes(orphans_of_run_killed=1))
+    mark, (code, is_waited_for) = tmp_path / "mark", OUTLIVING[what]
+    code = code.format(f"open({str(mark)!r}, 'w').close()")
     run_portable_command(python(OUTLIVED.format(code=code)), wait_orphans=is_waited_for)
     assert mark.exists()
 

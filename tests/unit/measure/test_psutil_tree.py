@@ -30,7 +30,6 @@ class FakeProcess:
         self.machine, self.pid, self.parent = machine, pid, parent
         self.running, self.zombie, self.denied = True, False, False
         self.rss, self.peak, self.user = MIB, 0, 0.0
-        self.is_told_to_end = False
 
     def children(self, *, recursive: bool) -> list["FakeProcess"]:
         assert recursive
@@ -57,10 +56,6 @@ class FakeProcess:
     def cpu_times(self) -> Any:
         self._check(is_denied=self.denied)
         return SimpleNamespace(user=self.user, system=0.0)
-
-    def terminate(self) -> None:
-        self._check(is_denied=self.denied)
-        self.is_told_to_end = True
 
     def _check(self, *, is_denied: bool) -> None:
         if not self.running:
@@ -172,10 +167,7 @@ def test_who_denies_access_is_reported_and_who_vanishes_is_skipped(
         machine.start(pid, None if pid == 1 else 1, denied=pid == 2)
     tree = PsutilTree(1, machine)
     assert resident(tree) == 3 * MIB
-    assert (tree.seen, tree.unread, tree.is_alive()) == (4, 1, True)
-    tree.end_all()
-    ended = [p.pid for p in machine.alive() if p.is_told_to_end]
-    assert ended == [1, 3, 4]
+    assert (tree.seen, tree.unread, tree.pids()) == (4, 1, [1, 2, 3, 4])
     gone = machine.processes[3]
     gone.is_running = lambda: True  # type: ignore[method-assign]
     gone.running = False  # while it is read
@@ -190,7 +182,7 @@ def test_a_zombie_or_a_root_that_is_gone_is_not_alive(
         machine.start(1, rss=0, zombie=True)
     tree = PsutilTree(1, machine)
     assert resident(tree) == 0
-    assert not tree.is_alive()
+    assert not tree.pids()
 
 
 def test_zombies_are_read_once_and_their_time_is_kept(windows: Machine) -> None:
