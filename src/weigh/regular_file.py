@@ -43,6 +43,18 @@ def file_head(file_path: str, most_bytes: int = 1 << 16) -> bytes:
         return b""
 
 
+def whole_file(file_path: str) -> bytes:
+    """Return all of a file; nothing if it cannot be read.
+
+    For long lists of the kernel, of which one read has a page.
+    """
+    try:
+        with open(file_path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def write_all(descriptor: int, file_content: bytes) -> None:
     """Write all of *file_content*.
 

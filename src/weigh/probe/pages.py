@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from weigh.regular_file import file_head
+from weigh.regular_file import file_head, whole_file
 from weigh.units import KIB, Bytes
 
 _SYSCALL_NUMBERS = {"x86_64": 312, "aarch64": 272, "ppc64le": 354, "s390x": 343}
@@ -165,11 +165,7 @@ def parse_mountinfo(mountinfo: bytes) -> Iterator[MountedSystem]:
 
 def own_mounts(root: str = "/proc") -> tuple[MountedSystem, ...]:
     """Read the mounts of this process; none where they cannot be read."""
-    try:
-        with open(f"{root}/self/mountinfo", "rb") as mountinfo:
-            return tuple(parse_mountinfo(mountinfo.read()))
-    except OSError:
-        return ()
+    return tuple(parse_mountinfo(whole_file(f"{root}/self/mountinfo")))
 
 
 def tmpfs_devices(mounts: Iterable[MountedSystem]) -> frozenset[bytes]:

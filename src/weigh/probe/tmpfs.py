@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from weigh.probe.pages import own_mounts, parse_maps
-from weigh.regular_file import file_head
+from weigh.regular_file import file_head, whole_file
 from weigh.units import KIB, Bytes
 
 # limits of one search, which takes 3 ms on a usual machine
@@ -107,7 +107,7 @@ class JobFiles:
             for info in _open_files(_folders_of_others(self._pids, user), names):
                 unseen.pop((info.st_dev, info.st_ino), None)
         segments = parse_segments(
-            _whole_text(self._sysvipc), user, self._since, self._pids
+            whole_file(self._sysvipc), user, self._since, self._pids
         )
         return TmpfsFiles(
             own=sum(sizes.values()) + segments,
@@ -174,14 +174,6 @@ def parse_segments(
         except (KeyError, ValueError):
             continue
     return total
-
-
-def _whole_text(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, int]]:
