@@ -12,11 +12,11 @@ from contextlib import closing
 
 from weigh.errors import UsageError
 from weigh.measure import signals
-from weigh.measure.command import WatchSettings
 from weigh.measure.watcher import (
     RunCheckpoints,
     TreeWatcher,
     WatchedRun,
+    WatchSettings,
     kernel_measurement,
     start_gpu_sampler,
 )

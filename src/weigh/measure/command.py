@@ -7,7 +7,7 @@ take the next sample. The job inherits its streams; weigh never touches them.
 import os
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -22,6 +22,7 @@ from weigh.measure.watcher import (
     RunCheckpoints,
     TreeWatcher,
     WatchedRun,
+    WatchSettings,
     kernel_measurement,
     start_gpu_sampler,
     with_traffic,
@@ -38,25 +39,6 @@ _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 # wait4 also reports stops and continues, which weigh follows
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT  # the status stays for the later wait
-
-
-class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to measure a command."""
-
-    interval: Seconds = 0.05
-    """The shortest time between samples."""
-    wait_orphans: bool = True
-    """Wait for processes that outlive the command; else stop them."""
-    checkpoint: Callable[[RunMeasurement, int | None], None] = lambda *_: None
-    """Called with the measurement so far and the command's process id."""
-    notify: Callable[[str], None] | None = None
-    """Writes a message to the user during the run."""
-    observers: tuple[Callable[[TreeWatcher], Seconds], ...] = ()
-    """Look at the run; each returns the seconds until it is to be called again."""
-    streams: dict[int, str] | None = None
-    """The files that the job opens in place of weigh's streams."""
-    excluded: tuple[int, ...] = ()
-    """Processes of weigh's own that are not part of the job."""
 
 
 def run_command(

@@ -25,6 +25,7 @@ from weigh.measure.watcher import (
     RunCheckpoints,
     TreeWatcher,
     WatchedRun,
+    WatchSettings,
     kernel_measurement,
 )
 from weigh.model.record import RunMeasurement, Usage
@@ -227,15 +228,12 @@ class ResidentSum:
 
 def run_portable_command(
     command: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    interval: Seconds = 0.05,
-    wait_orphans: bool = True,
-    checkpoint: Callable[[RunMeasurement], None] | None = None,
+    env: Mapping[str, str] | None,
+    watch: WatchSettings,
 ) -> RunMeasurement:
     """Run *command*, in *env* if given, until all known processes have ended.
 
-    Without *wait_orphans*, processes that outlive the command are terminated.
+    Of *watch* it heeds no observers, streams and processes that are excluded.
 
     Raises:
         CommandNotFoundError: the command does not exist.
@@ -244,10 +242,10 @@ def run_portable_command(
     """
     import psutil  # noqa: PLC0415 - 29 ms, not on Linux
 
-    run = _PortableRun(psutil, interval, checkpoint)
+    run = _PortableRun(psutil, watch)
     with _signals_caught(run.take):
         run.start(_launch_portable_command(command, env))
-        run.watch(stop_orphans=not wait_orphans)
+        run.watch_to_the_end()
         return run.measurement()
 
 
@@ -297,15 +295,9 @@ class _PortableRun:
     A thread sleeps until it ends, and then sets ``_is_over``: nothing polls.
     """
 
-    def __init__(
-        self,
-        psutil: PsutilModule,
-        interval: Seconds,
-        checkpoint: Callable[[RunMeasurement], None] | None,
-    ) -> None:
+    def __init__(self, psutil: PsutilModule, watch: WatchSettings) -> None:
         self._psutil = psutil
-        self._interval = interval
-        self._checkpoint = checkpoint
+        self._watch = watch
         self._ended: Seconds | None = None
         self._end_signal: int | None = None
         self._pid: int | None = None
@@ -322,15 +314,15 @@ class _PortableRun:
         self._tree = PsutilTree(process.pid, self._psutil)
         self._watcher = TreeWatcher(
             self._tree,
-            self._interval,
+            self._watch.interval,
             # a child starts with the size of what forked it; macOS resets that at exec
             WatchedRun(floor=own_peak(), gauge=ResidentSum(self._tree)),
             clock=time.perf_counter,
         )
-        self._orphans = CommandOrphans(self._tree, self._watcher.elapsed, None)
-        save = self._checkpoint
-        if save is not None:
-            RunCheckpoints(self._watcher, lambda: save(self.measurement()))
+        clock, notify = self._watcher.elapsed, self._watch.notify
+        self._orphans = CommandOrphans(self._tree, clock, notify)
+        save = self._watch.checkpoint
+        RunCheckpoints(self._watcher, lambda: save(self.measurement(), None))
         threading.Thread(target=self._wait_for, args=(process,), daemon=True).start()
         self._pid = process.pid
         while self._early:
@@ -350,7 +342,7 @@ class _PortableRun:
         finally:
             self._is_over.set()
 
-    def watch(self, *, stop_orphans: bool) -> None:
+    def watch_to_the_end(self) -> None:
         """Watch until the command and its orphans have ended, by itself or a signal."""
         watcher = self._watcher
         while not self._is_over.is_set():
@@ -359,7 +351,7 @@ class _PortableRun:
         self._ended = watcher.elapsed()
         # whatever it costs: a walk may have been put off
         self._tree.walk()
-        if stop_orphans or self._got_end_signal():
+        if not self._watch.wait_orphans or self._got_end_signal():
             self._orphans.stop()
         while self._orphans.are_left():
             wait = min(watcher.pause(), self._orphans.wake_at - watcher.elapsed())

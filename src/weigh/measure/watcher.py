@@ -134,6 +134,25 @@ Observer = Callable[[], Seconds]  # returns the seconds until its next call
 INFINITY = float("inf")
 
 
+class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to measure a command."""
+
+    interval: Seconds = 0.05
+    """The shortest time between samples."""
+    wait_orphans: bool = True
+    """Wait for processes that outlive the command; else stop them."""
+    checkpoint: Callable[[RunMeasurement, int | None], None] = lambda *_: None
+    """Called with the measurement so far and the command's process id."""
+    notify: Callable[[str], None] | None = None
+    """Writes a message to the user during the run."""
+    observers: tuple[Callable[["TreeWatcher"], Seconds], ...] = ()
+    """Look at the run; each returns the seconds until it is to be called again."""
+    streams: dict[int, str] | None = None
+    """The files that the job opens in place of weigh's streams."""
+    excluded: tuple[int, ...] = ()
+    """Processes of weigh's own that are not part of the job."""
+
+
 class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a watcher knows of its run when it starts, besides its tree."""
 

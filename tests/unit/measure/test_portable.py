@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from weigh import waits
 from weigh.errors import UsageError
 from weigh.measure.portable import run_portable_command
+from weigh.measure.watcher import WatchSettings
 from weigh.model.record import PeakMemory, RunMeasurement
 from weigh.probe.own_memory import max_rss_bytes
 from weigh.units import KIB, MIB
@@ -35,6 +37,10 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
+def run_here(*command: str, **settings: Any) -> RunMeasurement:
+    return run_portable_command(command, None, WatchSettings(**settings))
+
+
 def peak_of(measured: RunMeasurement) -> PeakMemory:
     assert measured.usage.peak_memory is not None
     return measured.usage.peak_memory
@@ -43,8 +49,10 @@ def peak_of(measured: RunMeasurement) -> PeakMemory:
 SMALL_PROCESS = """
 import json, sys, msgspec
 from weigh.measure.portable import run_portable_command
+from weigh.measure.watcher import WatchSettings
+watch = WatchSettings(interval=float(sys.argv[1]))
 for command in json.loads(sys.argv[2]):
-    measured = run_portable_command(command, interval=float(sys.argv[1]))
+    measured = run_portable_command(command, None, watch)
 sys.stdout.buffer.write(msgspec.json.encode(measured))
 """
 
@@ -72,7 +80,7 @@ def test_a_process_of_100_mib_is_seen_as_that(tmp_path: Path) -> None:
 
 def test_a_child_counts_with_its_parent() -> None:
     code = "import subprocess, sys; x = bytearray(50 << 20); subprocess.run({})"
-    measured = run_portable_command(python(code.format(repr(python(HUNDRED)))))
+    measured = run_here(*python(code.format(repr(python(HUNDRED)))))
     assert peak_of(measured).value > 150 * MIB
     assert measured.usage.processes == 2
 
@@ -89,14 +97,14 @@ def test_a_spike_between_samples_is_caught() -> None:
 
 def test_cpu_time_counts_children_however_short(tmp_path: Path) -> None:
     said = tmp_path / "said"
-    measured = run_portable_command(python(SAYS_CPU_TIME.format(path=str(said))))
+    measured = run_here(*python(SAYS_CPU_TIME.format(path=str(said))))
     assert measured.usage.cpu_time == pytest.approx(float(said.read_text()), rel=0.1)
 
 
 def test_a_nul_byte_is_refused_in_words_and_signal_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(UsageError, match="NUL"):
-        run_portable_command(["true\0false"])
+        run_here("true\0false")
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -123,13 +131,16 @@ def test_what_outlives_the_command(
     monkeypatch.setattr(waits, "times", waits.WaitTimes(orphans_of_run_killed=1))
     mark, (code, is_waited_for) = tmp_path / "mark", OUTLIVING[what]
     code = code.format(f"open({str(mark)!r}, 'w').close()")
-    run_portable_command(python(OUTLIVED.format(code=code)), wait_orphans=is_waited_for)
+    run_here(*python(OUTLIVED.format(code=code)), wait_orphans=is_waited_for)
     assert mark.exists()
 
 
 def test_a_checkpoint_states_what_is_known_so_far() -> None:
     seen: list[RunMeasurement] = []
-    run_portable_command(python("import time; time.sleep(0.6)"), checkpoint=seen.append)
+    run_here(
+        *python("import time; time.sleep(0.6)"),
+        checkpoint=lambda so_far, _leader: seen.append(so_far),
+    )
     assert len(seen) == 1
     assert (seen[0].ended, seen[0].exit_code) == (None, None)
     assert seen[0].usage.peak_memory is not None

@@ -167,7 +167,7 @@ def test_who_denies_access_is_reported_and_who_vanishes_is_skipped(
         machine.start(pid, None if pid == 1 else 1, denied=pid == 2)
     tree = PsutilTree(1, machine)
     assert resident(tree) == 3 * MIB
-    assert (tree.seen, tree.unread, tree.pids()) == (4, 1, [1, 2, 3, 4])
+    assert (tree.seen, tree.unread, {*tree.pids()}) == (4, 1, {1, 2, 3, 4})
     gone = machine.processes[3]
     gone.is_running = lambda: True  # type: ignore[method-assign]
     gone.running = False  # while it is read

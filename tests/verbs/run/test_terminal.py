@@ -70,7 +70,8 @@ def test_a_typed_signal_reaches_the_job_once(weigh: Weigh, key: str, name: str) 
 ALONE = """
 import sys
 from weigh.measure import signals
-from weigh.measure.command import WatchSettings, run_command
+from weigh.measure.command import run_command
+from weigh.measure.watcher import WatchSettings
 def refuse():
     raise BlockingIOError
 signals.SignalWitness = refuse

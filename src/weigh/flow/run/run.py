@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from weigh.flow.run.rank_group import RankGroup
     from weigh.measure import attached, portable, signals
     from weigh.measure import command as measure_command
+    from weigh.measure import watcher as measure_watcher
     from weigh.measure.watcher import TreeWatcher
     from weigh.runner import node_watch
     from weigh.runner.node_watch import NodeWatch
@@ -71,6 +72,7 @@ else:  # each is imported when it is first used
     rank_group = lazy_module("weigh.flow.run.rank_group")
     attached = lazy_module("weigh.measure.attached")
     measure_command = lazy_module("weigh.measure.command")
+    measure_watcher = lazy_module("weigh.measure.watcher")
     portable = lazy_module("weigh.measure.portable")
     signals = lazy_module("weigh.measure.signals")
     weigh_request = lazy_module("weigh.request")
@@ -204,7 +206,7 @@ def attach(
     output = RecordOutputFile(options.output)
     keeper = RecordKeeper(os.environ, warner)
     blank = blank_record(attached.command_of_process(pid), options, os.environ)
-    watch = measure_command.WatchSettings(
+    watch = measure_watcher.WatchSettings(
         interval=options.interval,
         checkpoint=keeper.follow(blank),
     )
@@ -380,8 +382,13 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
         return measured
 
     def _parts(self) -> "list[RunPart]":
-        """Return what looks at one run: its nodes, then its progress and time limit."""
+        """Return what looks at one run: its nodes, then its progress and time limit.
+
+        Elsewhere than on Linux nothing does.
+        """
         options = self.options
+        if sys.platform != "linux":
+            return []
         nodes = self.group or LaterNodes(options.interval, self.notify)
         is_wanted = options.progress or options.time_limit or options.checkpoint_signal
         # within a job its time limit is watched as well
@@ -402,14 +409,6 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
         env = {**self.channel.environment(), **(group.environment if group else {})}
         if options.worst_batch:
             env["WEIGH_WORST_BATCH"] = "1"
-        if sys.platform != "linux":
-            return portable.run_portable_command(
-                self.command,
-                env={**os.environ, **env},
-                interval=options.interval,
-                wait_orphans=options.wait_orphans,
-                checkpoint=lambda seen: self.checkpoint(seen, None),
-            )
         parts = self._parts()
 
         def save(measurement: RunMeasurement, leader: int | None) -> None:
@@ -418,7 +417,7 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
             self.checkpoint(measurement, leader)
 
         copier = next((part.tee for part in parts if hasattr(part, "tee")), None)
-        watch = measure_command.WatchSettings(
+        watch = measure_watcher.WatchSettings(
             interval=group.interval if group else options.interval,
             wait_orphans=options.wait_orphans,
             checkpoint=save,
@@ -429,6 +428,9 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
             excluded=(copier.pid,) if copier is not None and copier.pid else (),
         )
         try:
+            if sys.platform != "linux":
+                environ = {**os.environ, **env}
+                return portable.run_portable_command(self.command, environ, watch)
             measured = measure_command.run_command(
                 self.command, env, watch, self.launchers
             )
