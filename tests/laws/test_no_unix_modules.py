@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from called_weigh import called_apart
 from run_captured import run_captured
 
 # as on Windows: https://docs.python.org/3/library/unix.html
@@ -32,6 +31,7 @@ WINDOWS = """if True:
 """
 VERBS = f"""{WINDOWS}
     import importlib, shlex, weigh
+    weigh.report
     from weigh.cli.main import run_cli
     for line in sys.argv[1:]:
         assert run_cli(shlex.split(line), []) == 0, line
@@ -43,38 +43,16 @@ READING = (
 )
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tmp_path = tmp_path_factory.mktemp("windows")
-    words = ("run", "--label", "tag", "--", sys.executable, "-c", "print(1)")
-    subprocess.run(
-        [sys.executable, "-m", "weigh", *words],
+def test_weigh_is_imported_and_a_store_read_without_unix_modules(
+    tmp_path: Path,
+) -> None:
+    words = ("run", "-q", "--label", "tag", "--", sys.executable, "-c", "print(1)")
+    assert called_apart(tmp_path, *words).returncode == 0
+    done = run_captured(
+        [sys.executable, "-c", VERBS, *READING, "records --json"],
         env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
         cwd=tmp_path,
-        capture_output=True,
-        check=True,
-    )
-    return tmp_path / "store"
-
-
-def on_windows(program: str, *words: str, store: Path) -> str:
-    done = run_captured(
-        [sys.executable, "-c", program, *words],
-        env={**os.environ, "WEIGH_DIR": str(store)},
-        cwd=store.parent,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_a_store_is_read_without_unix_modules(store: Path) -> None:
-    on_windows(VERBS, *READING, store=store)
-
-
-def test_the_records_are_the_same_without_unix_modules(store: Path) -> None:
-    document = json.loads(on_windows(VERBS, "records --json", store=store))
+    document = json.loads(done.stdout.splitlines()[-1])
     assert [record["label"] for record in document["records"]] == ["tag"]
-
-
-def test_weigh_is_imported_without_unix_modules(store: Path) -> None:
-    on_windows(f"{WINDOWS}\n    import weigh\n    weigh.report", store=store)

@@ -34,6 +34,14 @@ def test_wrong(x):
 """
 
 
+LEAVES = """
+import subprocess
+
+def test_leaves():
+    subprocess.run(["setsid", "-f", "sleep", "4711"], check=True)
+"""
+
+
 def run(folder: Path, text: str) -> CapturedRun:
     (folder / "test_it.py").write_text(text)
     # other plugins take longer to import than these tests to run
@@ -48,8 +56,9 @@ def run(folder: Path, text: str) -> CapturedRun:
 
 
 def test_what_passes_only_alone_is_named_and_fails_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path, BUSY)
-    assert done.returncode == 0
+    """So does a process that ends by itself: it is waited for."""
+    done = run(tmp_path, BUSY + LEAVES.replace("4711", "2"))
+    assert (done.returncode, "sleep" in done.stderr) == (0, False)
     assert "    test_it.py::test_once\n" in done.stdout
     assert "passed alone only" in done.stdout
 
@@ -67,14 +76,6 @@ def test_many_failures_are_no_matter_of_chance(tmp_path: Path) -> None:
     assert "6 tests failed, too many to try again alone" in done.stdout
 
 
-LEAVES = """
-import subprocess
-
-def test_leaves():
-    subprocess.run(["setsid", "-f", "sleep", "4711"], check=True)
-"""
-
-
 def test_a_process_that_is_left_is_named_with_its_test_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,8 +85,3 @@ def test_a_process_that_is_left_is_named_with_its_test_and_ended(
     (line,) = [one for one in done.stderr.splitlines() if "sleep 4711" in one]
     assert "(test_it.py::test_leaves (call))" in line
     assert not Path(f"/proc/{line.split()[0]}").exists()
-
-
-def test_a_process_that_ends_by_itself_is_waited_for(tmp_path: Path) -> None:
-    done = run(tmp_path, LEAVES.replace("4711", "2"))
-    assert (done.returncode, "sleep" in done.stderr) == (0, False)

@@ -113,6 +113,11 @@ class Node:
         """List what lies on the scratch disk below the folder that always stays."""
         return [path for base in self.scratch.iterdir() for path in base.iterdir()]
 
+    def result_texts(self) -> dict[str, str]:
+        """Return the texts of all files that came home, by their paths."""
+        files = (path for path in self.results.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.results)): _text(path) for path in files}
+
     def found(self, pattern: str) -> list[Path]:
         return list(self.scratch.glob(f"weigh-*/*/{pattern}"))
 
@@ -121,20 +126,18 @@ class Node:
         text = f'echo "$*" >> {self.folder}/copies; exec {real_program("rsync")} "$@"'
         return {"PATH": program(self.folder / "bin", "rsync", text)}
 
-    def slow(
-        self, name: str, word: str, *, unless: bool = False, after: bool = False
-    ) -> dict[str, str]:
+    def slow(self, name: str, word: str, *, at_end: bool = False) -> dict[str, str]:
         """Return an environment in which the program *name* waits for :meth:`let_go`.
 
-        It does with *word* among its words, or without; before or *after* its work.
+        It does before its work with *word*, or *at_end* of its work without it.
         """
         wait = (
             f"touch {self.folder}/held; "
             f"until [ -e {self.folder}/go ]; do sleep 0.05; done"
         )
-        pick = f'[[ "$*" {"!=" if unless else "=="} *{word}* ]]'
+        pick = f'[[ "$*" {"!=" if at_end else "=="} *{word}* ]]'
         work = f'{real_program(name)} "$@"'
-        steps = f"{work}; code=$?; {wait}; exit $code" if after else f"{wait}; {work}"
+        steps = f"{work}; code=$?; {wait}; exit $code" if at_end else f"{wait}; {work}"
         text = f"if {pick}; then {steps}; else {work}; fi"
         return {"PATH": program(self.folder / "bin", name, text)}
 

@@ -53,11 +53,6 @@ def task_of_table(node: Node, given: dict[str, Any], tool: dict[str, str]) -> Ta
     return node.run(given.pop("payload"), staging, env=env, **words)
 
 
-def texts_in(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_text() for path in files}
-
-
 def cases() -> Iterator[Any]:
     for promise, (first, *_) in PROMISES.items():
         for tool in first.get("tools", ["rsync"]):
@@ -72,7 +67,7 @@ def test_a_staged_job_keeps(node: Node, tools: Tools, promise: str, tool: str) -
         expected.pop("tools", None)
         task = task_of_table(node, expected, dict(tools[tool]))
         assert task.process.returncode == expected.pop("code", 0), task.errors
-        assert texts_in(node.results) == expected.pop("results", {})
+        assert node.result_texts() == expected.pop("results", {})
         if "kept" in expected:  # with the other results, where the message names it
             for name, text in expected.pop("kept").items():
                 (path,) = node.found(f"work.*/{name}")

@@ -4,41 +4,34 @@ import signal
 
 import pytest
 from processes import pending_signals, until
-from staged_node import Node, Task, Tools
+from staged_node import Node, Tools
 
 from weigh.model.staging import EarlierAttempts
 
-STAYS = "trap 'echo told > told; exit 9' TERM; touch ready; while :; do sleep 0.1; done"
+STAYS = "trap 'touch told' TERM; touch ready; until [ -e told ]; do sleep 0.1"
 
 
-def _stays(code: int = 9) -> str:
-    return f'bash -c "{STAYS.replace("exit 9", f"exit {code}")}"'
+def _ready(node: Node) -> None:
+    until(lambda: node.found("work.*/ready"))
 
 
-def _ready(node: Node, *elements: int) -> None:
-    until(lambda: len(node.found("work.*/ready")) >= max(1, len(elements)))
-
-
-def _stopped(node: Node, number: int, code: int = 9) -> Task:
-    task = node.start(_stays(code))
+@pytest.mark.parametrize(
+    ("number", "own", "code"),
+    [
+        (signal.SIGTERM, 9, 9),
+        (signal.SIGUSR1, 9, 9),
+        (signal.SIGUSR2, 0, 128 + 12),  # a job stopped half way never ends with zero
+    ],
+)
+def test_a_signal_reaches_the_tasks_and_results_come_home(
+    node: Node, number: int, own: int, code: int
+) -> None:
+    task = node.start(f'bash -c "{STAYS}; done; exit {own}"')
     _ready(node)
     task.signal(number)
-    task.end()
-    return task
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
-def test_a_signal_reaches_the_tasks_and_results_come_home(
-    node: Node, number: int
-) -> None:
-    task = _stopped(node, number)
-    assert task.process.returncode == 9
+    assert task.end() == code
     assert (node.results / "partial-4711/told").exists()
     assert node.left() == []
-
-
-def test_a_job_stopped_half_way_never_ends_with_zero(node: Node) -> None:
-    assert _stopped(node, signal.SIGUSR1, code=0).process.returncode == 128 + 10
 
 
 def test_a_warning_and_then_the_end_are_borne(node: Node) -> None:
@@ -69,10 +62,11 @@ def test_tasks_that_do_not_listen_are_killed_and_results_come_home(node: Node) -
     assert (node.results / "partial-4711/ready").exists()
 
 
-def test_a_signal_while_results_are_copied_does_not_stop_that(node: Node) -> None:
-    env = node.slow("rsync", "--copy-unsafe-links", unless=True)
+def test_results_are_seen_whole_or_not_at_all_whatever_signal_comes(node: Node) -> None:
+    env = node.slow("rsync", "--copy-unsafe-links", at_end=True)
     task = node.start("echo all > a", env=env)
     until(node.is_held)
+    assert not (node.results / "a").exists()
     task.signal(signal.SIGTERM)
     node.let_go()
     assert task.end() == 0
@@ -89,16 +83,6 @@ def test_a_signal_while_inputs_are_copied_ends_the_job_at_once(node: Node) -> No
     assert "stopped by TERM while inputs were copied" in task.errors
     assert not list(node.results.iterdir())
     assert node.left() == []
-
-
-def test_results_are_seen_whole_or_not_at_all(node: Node) -> None:
-    env = node.slow("rsync", "--copy-unsafe-links", unless=True, after=True)
-    task = node.start("seq 1000 > a", env=env)
-    until(node.is_held)
-    assert not (node.results / "a").exists()
-    node.let_go()
-    assert task.end() == 0
-    assert (node.results / "a").exists()
 
 
 def test_a_job_goes_on_where_the_one_named_stopped(node: Node) -> None:

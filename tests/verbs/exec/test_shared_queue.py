@@ -16,19 +16,13 @@ from tempfile import mkdtemp
 
 import msgspec
 import pytest
-from pulling_runs import PretendedRun
+from pulling_runs import FilesInMemory, PretendedRun
 from sessions import check_session
 
 from weigh.errors import StoreError
 from weigh.flow.exec import pull
 from weigh.flow.here import Here
-from weigh.runner.shared_queue import (
-    OwnClaims,
-    PulledTasks,
-    QueueFiles,
-    QueueOwner,
-    SharedQueue,
-)
+from weigh.runner.shared_queue import OwnClaims, PulledTasks, QueueOwner, SharedQueue
 from weigh.runner.slots import RunSlot
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 
@@ -105,45 +99,38 @@ class Worker:
             free.append(RunSlot(1))
 
 
-class Disk(QueueFiles):
+class Disk(FilesInMemory):
     """The calls of one run: each may be late, and each answer as well."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._world = worker.world
+        self.contents = worker.world.contents
 
     def link(self, source: str, target: str) -> None:
         self._worker.wait()
-        names = self._world.names
-        if target in names:
+        try:
+            super().link(source, target)
+        finally:
             self._worker.wait()
-            raise FileExistsError(target)
-        names[target] = names[source]
-        self._worker.wait()
         if self._world.rng.random() < 0.1:  # sent again, as the answer was lost
             raise FileExistsError(target)
 
     def create(self, path: str, content: bytes) -> None:
         self._worker.wait()
-        world = self._world
-        if path in world.names:
-            raise FileExistsError(path)
-        world.contents.append(content)
-        world.names[path] = len(world.contents) - 1
+        super().create(path, content)
         self._worker.wait()
 
     def read(self, path: str) -> bytes:
         self._worker.wait()
-        if path not in self._world.names:
-            raise FileNotFoundError(path)
-        return self._world.contents[self._world.names[path]]
+        return super().read(path)
 
     def listed(self, folder: str) -> list[tuple[str, int]]:
         self._worker.wait()
         world = self._world
         if world.rng.random() < 0.5 or not world.old:
-            world.old = dict(world.names)
-        return [(path.removeprefix(f"{folder}/"), at) for path, at in world.old.items()]
+            world.old = super().listed(folder)
+        return world.old
 
 
 class World:
@@ -153,9 +140,8 @@ class World:
         self.rng = random.Random(seed)
         self.broken = broken
         self.back = threading.Semaphore(0)
-        self.names: dict[str, int] = {}
-        self.old: dict[str, int] = {}
-        self.contents: list[bytes] = []
+        self.contents: dict[str, tuple[int, bytes]] = {}
+        self.old: list[tuple[str, int]] = []
         self.joblogs: dict[int, list[int]] = {}
         self.workers: list[Worker] = []
         self.begins: Counter[int] = Counter()
@@ -257,10 +243,10 @@ class LookFirst(Disk):
 
     def link(self, source: str, target: str) -> None:
         self._worker.wait()
-        if target in self._world.names:
+        if target in self.contents:
             raise FileExistsError(target)
         self._worker.wait()
-        self._world.names[target] = self._world.names[source]
+        self.contents[target] = self.contents[source]
 
 
 @pytest.mark.parametrize("first", range(0, ROUNDS, 20))

@@ -12,25 +12,23 @@ Weigh = Callable[..., tuple[int, str, str]]
 TASKS = "true\nsh -c 'echo no luck; exit 3'\ntrue\n"
 
 
-@pytest.fixture
-def executed(weigh: Weigh) -> Weigh:
-    """Run a task file of three tasks, the second of which fails."""
+def test_an_exec_run_has_a_report_of_all_its_tasks_and_attempts(weigh: Weigh) -> None:
     Path("tasks.txt").write_text(TASKS)
     assert weigh("exec", "-q", "tasks.txt")[0] == 1
-    return weigh
-
-
-def test_an_exec_run_has_a_report_of_all_its_tasks(executed: Weigh) -> None:
     for name in ("last", "tasks.txt", "tasks.txt.joblog"):
-        code, out, err = executed("report", name)
+        code, out, err = weigh("report", name)
         assert (code, err) == (0, ""), name
         assert "tasks.txt   3 tasks, 2 completed, 1 failed" in out, name
         assert "failed    task 2: no luck" in out, name
+    said = (
+        "weigh: no job was submitted from here: the last run is weigh exec tasks.txt "
+        "(weigh report last)\n"
+    )
+    for verb in ("status", "logs", "resume", "cancel"):
+        assert weigh(verb, "last") == (2, "", said), verb
 
-
-def test_a_retried_task_counts_once_with_its_attempts(executed: Weigh) -> None:
-    executed("exec", "-q", "--resume-failed", "tasks.txt")
-    rows = json.loads(executed("report", "tasks.txt", "--json")[1])["rows"]
+    weigh("exec", "-q", "--resume-failed", "tasks.txt")
+    rows = json.loads(weigh("report", "tasks.txt", "--json")[1])["rows"]
     assert [(row["task"], row["attempts"]) for row in rows] == [(1, 1), (2, 2), (3, 1)]
 
 
@@ -54,22 +52,18 @@ def test_a_task_file_that_did_not_run_is_named_with_the_way_to_run_it(
     assert err.startswith("weigh: new.txt did not run yet: weigh exec new.txt")
 
 
-def test_the_task_file_of_a_submitted_plan_means_its_job(
+def test_last_is_the_newest_of_job_and_exec_run(
     weigh: Weigh, submitted: Callable[..., None]
 ) -> None:
     submitted("true\ntrue\n")
-    assert "pp local-1   2 tasks" in weigh("report", "pp.txt")[1]
+    for name in ("pp.txt", "last"):  # a submitted task file means its job
+        assert "pp local-1   2 tasks" in weigh("report", name)[1]
     # its elements are no runs of exec
     assert not Path(".weigh/execs.jsonl").exists()
-
-
-def test_last_is_the_newest_of_job_and_exec_run(
-    executed: Weigh, submitted: Callable[..., None]
-) -> None:
-    submitted("true\n")
-    assert "pp local-1" in executed("report", "last")[1]
-    executed("exec", "-q", "--resume-failed", "tasks.txt")
-    assert "tasks.txt   3 tasks" in executed("report", "last")[1]
+    Path("tasks.txt").write_text("sleep .1\nsleep .2\nsleep .1\n")
+    assert weigh("exec", "-q", "tasks.txt")[0] == 0
+    assert "tasks.txt   3 tasks" in weigh("report", "last")[1]
+    assert "3 runs" in weigh("request", "last")[2]
 
 
 def test_after_a_scan_last_is_all_of_its_sizes(weigh: Weigh) -> None:
@@ -78,21 +72,6 @@ def test_after_a_scan_last_is_all_of_its_sizes(weigh: Weigh) -> None:
     assert "from 2 runs" in weigh("request", "last")[2]
     weigh("run", "-q", "--", "true")
     assert "1 run, 1 completed" in weigh("report", "last")[1]
-
-
-def test_the_request_of_the_last_exec_run_is_from_all_its_tasks(weigh: Weigh) -> None:
-    Path("tasks.txt").write_text("sleep .1\nsleep .2\nsleep .1\n")
-    assert weigh("exec", "-q", "tasks.txt")[0] == 0
-    assert "3 runs" in weigh("request", "last")[2]
-
-
-def test_where_only_exec_ran_the_verbs_on_jobs_name_its_report(executed: Weigh) -> None:
-    said = (
-        "weigh: no job was submitted from here: the last run is weigh exec tasks.txt "
-        "(weigh report last)\n"
-    )
-    for verb in ("status", "logs", "resume", "cancel"):
-        assert executed(verb, "last") == (2, "", said), verb
 
 
 VERBS = ("status", "logs", "report", "resume", "cancel")

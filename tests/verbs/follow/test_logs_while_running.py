@@ -54,37 +54,25 @@ def _followed(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
             process.kill()
 
 
-@pytest.fixture
-def pulled(submitted: Submit) -> None:
-    """Submit twelve tasks of .6 s, which two elements pull from a queue."""
+def test_each_task_that_is_pulled_is_followed_to_its_end_and_one_that_waits_alone(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    """Two elements pull twelve tasks of .6 s from a queue."""
     Path("job.py").write_text(JOB)
     lines = "".join(f"python3 job.py {number} 0.3\n" for number in range(1, 13))
     submitted(lines, plan=HALF, wait=False)
     assert list(Path("plan/pp").glob("queue_*"))
-
-
-@pytest.mark.usefixtures("pulled")
-def test_each_task_that_is_pulled_from_a_queue_is_followed_to_its_end(
-    weigh: Weigh,
-) -> None:
-    until(lambda: _printed_lines(Path()), "a task to begin")
-
-    code, out, _ = weigh("logs", "-f", "last")
+    last = max(n for n in range(1, 13) if not Path(f"said.{n}").exists())
+    with _followed("last") as (process, followed):
+        code, out, _ = weigh("logs", "-f", f"last_{last}")
+        assert (code, out) == (0, Path(f"said.{last}").read_text())
+        assert process.wait(60) == 0
 
     said = _printed_lines(Path())
     assert len(said) == 24
-    assert (code, _lines_of_programs(out)) == (0, said)
+    assert _lines_of_programs(followed.read_text()) == said
     # of a job that has ended the same is shown again
     assert _lines_of_programs(weigh("logs", "-f", "last")[1]) == said
-
-
-@pytest.mark.usefixtures("pulled")
-def test_a_task_that_waits_for_others_is_followed_alone(weigh: Weigh) -> None:
-    last = max(n for n in range(1, 13) if not Path(f"said.{n}").exists())
-
-    code, out, _ = weigh("logs", "-f", f"last_{last}")
-
-    assert (code, out) == (0, Path(f"said.{last}").read_text())
 
 
 def test_a_task_is_followed_into_its_next_attempts(submitted: Submit) -> None:

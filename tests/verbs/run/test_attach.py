@@ -42,12 +42,14 @@ def test_a_running_process_is_measured_to_its_end(
     weigh: Weigh, holder: subprocess.Popen[str]
 ) -> None:
     watching = watch(weigh, holder)
-    holder.communicate("end\n")
+    assert holder.stdin is not None
+    holder.stdin.close()  # it ends, and stays a zombie: its parent does not look
     assert watching.wait(20) == 0
     record = weigh.record()
     assert 64 * MIB < record["usage"]["peak_memory"]["value"] < 100 * MIB
     assert record["command"][:2] == [sys.executable, "-c"]
     assert (record["state"], record["exit_code"]) == ("UNKNOWN", None)
+    assert record["outcome"]["reason"].endswith("the process ended")
 
 
 def test_an_end_of_the_watch_leaves_the_process_alone(
@@ -69,16 +71,6 @@ def test_ctrl_z_stops_the_watch_until_it_is_continued(
     os.kill(watching.pid, signal.SIGCONT)
     holder.communicate("end\n")
     assert watching.wait(20) == 0
-
-
-def test_a_process_that_ends_unnoticed_by_its_parent_ends_the_watch(
-    weigh: Weigh, holder: subprocess.Popen[str]
-) -> None:
-    watching = watch(weigh, holder)
-    assert holder.stdin is not None
-    holder.stdin.close()  # it ends, and stays a zombie for now
-    assert watching.wait(20) == 0
-    assert weigh.record()["outcome"]["reason"].endswith("the process ended")
 
 
 def test_a_process_that_has_ended_unnoticed_is_refused(weigh: Weigh) -> None:

@@ -28,13 +28,17 @@ exit $code
 """
 
 
-def test_the_processes_of_another_namespace_are_not_waited_for(
+def test_the_largest_process_is_measured_and_no_stranger_waited_for_or_opened(
     weigh: Weigh, under_foreign_proc: tuple[str, ...]
 ) -> None:
-    done = weigh.run("--", "sh", "-c", "exit 7", prefix=under_foreign_proc)
-    assert done.returncode == 7
+    hold = f"{sys.executable} -c 'bytearray(200 << 20)'"
+    job = ("sh", "-c", f"{hold}; echo out; echo err >&2; exit 7")
+    done = weigh.run("--progress", "--", *job, prefix=under_foreign_proc)
+    assert (done.returncode, done.stdout) == (7, b"out\n")
+    assert b"err\n" in done.stderr
     assert WARNING in done.stderr
     assert b"behind" not in done.stderr
+    assert weigh.record()["usage"]["max_process_memory"] > 200 << 20
 
 
 @pytest.mark.parametrize("signal", ["", "sleep 1; kill -TERM $weigh"])
@@ -53,25 +57,6 @@ def test_no_process_of_another_namespace_is_signalled(
         done = weigh.run(*options, "--", *job, prefix=words)
         child.kill()
     assert done.returncode == (143 if signal else 7), done.stderr
-
-
-def test_the_largest_process_is_measured_without_a_tree(
-    weigh: Weigh, under_foreign_proc: tuple[str, ...]
-) -> None:
-    job = (sys.executable, "-c", "bytearray(200 << 20)")
-    weigh.run("-q", "--", *job, prefix=under_foreign_proc)
-    usage = weigh.record()["usage"]
-    assert usage["max_process_memory"] > 200 << 20
-
-
-def test_a_stream_is_not_opened_through_a_stranger(
-    weigh: Weigh, under_foreign_proc: tuple[str, ...]
-) -> None:
-    job = ("sh", "-c", "echo out; echo err >&2")
-    done = weigh.run("-q", "--progress", "--", *job, prefix=under_foreign_proc)
-    assert done.returncode == 0
-    assert done.stdout == b"out\n"
-    assert b"err\n" in done.stderr
 
 
 def test_attach_refuses_where_it_cannot_distinguish_processes(

@@ -52,16 +52,11 @@ def _kill_after_a_checkpoint(weigh: Weigh, *options: str) -> tuple[int, Path, Pa
     return leader, go, made
 
 
-def test_nothing_of_weigh_itself_outlives_it(weigh: Weigh) -> None:
-    leader, _, _ = _kill_after_a_checkpoint(weigh, "--repeat", "4")
-    until(lambda: weigh.left() == [leader], "witness and launchers to end")
-
-
-def test_a_job_lives_on_without_weigh_and_the_next_one_shows_what_was_seen(
+def test_only_the_job_outlives_weigh_and_the_next_one_shows_what_was_seen(
     weigh: Weigh,
 ) -> None:
-    leader, go, made = _kill_after_a_checkpoint(weigh)
-    assert is_running(leader)
+    leader, go, made = _kill_after_a_checkpoint(weigh, "--repeat", "4")
+    until(lambda: weigh.left() == [leader], "witness and launchers to end")
     listed = _weigh(weigh, "records")
     assert "INTERRUPTED" in listed
     record = json.loads(_weigh(weigh, "records", "show", "killed", "--json"))

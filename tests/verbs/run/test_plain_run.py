@@ -93,31 +93,6 @@ def run_it(folder: Path, *words: str, **env: str) -> tuple[int, str, set[str]]:
     return done.returncode, done.stderr, {*(folder / "modules").read_text().split()}
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["--", "true"], 0),
-        (["--", "sh", "-c", "exit 7"], 7),
-        (["--", "sh", "-c", "kill -TERM $$"], 143),
-        (["--", "/nowhere/to/be/found"], 127),
-        (["--", "/etc/passwd"], 126),
-        (["-o", "/nowhere/r.json", "--", "true"], 125),
-    ],
-)
-def test_exit_codes_are_the_same_without_click(
-    words: list[str], code: int, tmp_path: Path
-) -> None:
-    plain = run_it(tmp_path, *words)
-    by_click = run_it(tmp_path, "--repeat=1", *words)
-    assert (plain[0], by_click[0]) == (code, code)
-    kinds = [
-        [line[:8] for line in text.splitlines()] for _, text, _ in (plain, by_click)
-    ]
-    assert kinds[0] == kinds[1]
-    assert "click" in by_click[2]
-
-
 def test_settings_count_as_ever(tmp_path: Path) -> None:
     (tmp_path / "weigh.toml").write_text("quiet = true\n")
     assert run_it(tmp_path, "--", "true")[1] == ""

@@ -167,18 +167,6 @@ def test_limits_masks_and_the_rest_reach_the_job(weigh: Weigh, tmp_path: Path) -
     assert int(seen["status"]["SigBlk"], 16) & 1 << signal.SIGUSR2 - 1
 
 
-def test_a_session_of_its_own_is_the_jobs_as_well(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "weighed").mkdir()
-    facts = tmp_path / "weighed"
-    script = tmp_path / "facts.py"
-    script.write_text(FACTS)
-    job = [sys.executable, str(script), str(facts / "seen")]
-    process = weigh.start("run", "-q", "--", *job, start_new_session=True)
-    assert process.wait(PATIENCE) == 0
-    seen = json.loads((facts / "seen").read_text())
-    assert (seen["group"], seen["session"]) == (process.pid, process.pid)
-
-
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     "locale",
@@ -231,11 +219,6 @@ def test_words_go_to_stderr_after_the_job_and_never_to_stdout(weigh: Weigh) -> N
     assert weigh.run("-q", "--", "sh", "-c", script).stderr == b"err\n"
 
 
-def test_nothing_of_weigh_is_left_when_it_ends(weigh: Weigh) -> None:
-    weigh.run("--repeat", "3", "--", "sleep", "0.15")
-    assert not weigh.left()
-
-
 @pytest.mark.parametrize("count", [2, 5, 34])
 def test_each_repeat_gets_the_same_streams(weigh: Weigh, count: int) -> None:
     words = ["-q", "--repeat", f"{count - 1},1"]
@@ -243,3 +226,4 @@ def test_each_repeat_gets_the_same_streams(weigh: Weigh, count: int) -> None:
     lines = done.stdout.decode().split()
     assert done.returncode == 0
     assert lines == ["one", lines[1]] * count
+    assert not weigh.left()
