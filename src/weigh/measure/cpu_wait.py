@@ -31,6 +31,8 @@ _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _LONGEST = 1 << 20  # bytes of /proc/stat with thousands of CPUs
 _NANO = 1e-9
+# the name of the figure in version 2 and 1, and its unit in seconds
+_THROTTLED = {b"throttled_usec": 1e-6, b"throttled_time": _NANO}
 
 
 def parse_schedstat(text: bytes) -> tuple[int, int] | None:
@@ -59,10 +61,8 @@ def parse_throttled(text: bytes) -> Seconds:
     """Read from a group's cpu.stat how long its CPU limit held it; 0 without one."""
     for line in text.splitlines():
         name, _, value = line.partition(b" ")
-        if name == b"throttled_usec" and value.isdigit():
-            return int(value) / 1e6
-        if name == b"throttled_time" and value.isdigit():  # version 1
-            return int(value) * _NANO
+        if name in _THROTTLED and value.isdigit():
+            return int(value) * _THROTTLED[name]
     return 0.0
 
 

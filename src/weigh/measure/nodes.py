@@ -140,12 +140,14 @@ def with_nodes(
     if top is None:
         return measurement
     cost = sum_of_known(one.monitor.cpu_time for one in (measurement, *parts))
+    series = top.series or SampleSeries()
+    usage = _usage_over_nodes(measurement, parts, own, nodes, ranks)
     return replace(
         measurement,
         nodes=nodes,
         ranks=ranks,
-        series=top.series or SampleSeries(),
-        usage=_usage_over_nodes(measurement, parts, own, nodes, ranks),
+        series=series,
+        usage=replace(usage, growing=is_series_growing(series.t, series.memory)),
         monitor=replace(measurement.monitor, cpu_time=cost),
     )
 
@@ -182,8 +184,6 @@ def _usage_over_nodes(
     counted = {rank.pid for rank in measurement.ranks}
     # CPU time of ranks on this node is in the run's own already
     elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
-    top = largest_node(recorded_nodes)
-    series = (top and top.series) or SampleSeries()
     joined = replace(
         usage,
         max_process_memory=largest_known(one.max_process_memory for one in usages),
@@ -191,7 +191,6 @@ def _usage_over_nodes(
         user_time=None,
         system_time=None,
         processes=processes.total(),
-        growing=is_series_growing(series.t, series.memory),
     )
     return with_node_figures(
         joined, recorded_nodes, sum_of_known((usage.cpu_time, *elsewhere))

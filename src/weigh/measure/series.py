@@ -32,9 +32,7 @@ def peak_in_samples(
     if peak is None or not samples:
         return list(samples)
     kept = [
-        sample
-        if sample.memory <= peak.value
-        else msgspec.structs.replace(sample, memory=peak.value)
+        msgspec.structs.replace(sample, memory=min(sample.memory, peak.value))
         for sample in samples
     ]
     # no sample reached the peak: put it at the nearest one

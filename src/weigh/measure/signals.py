@@ -218,14 +218,7 @@ def stop_self() -> None:
 
 def in_foreground() -> bool:
     """Return whether this process group owns its terminal."""
-    try:
-        # the controlling terminal, even where all streams are redirected
-        fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+    # the controlling terminal, even where all streams are redirected
+    with suppress(OSError), open("/dev/tty", "rb", buffering=0) as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    return False

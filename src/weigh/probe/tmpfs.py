@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -245,11 +246,8 @@ def _device(path: str) -> int:
 
 def _memfd_device() -> int:
     """Return the device of the hidden mount that memfds are on."""
-    try:
-        fd = os.memfd_create("weigh", os.MFD_CLOEXEC)
-    except (OSError, AttributeError):
-        return -1
-    try:
-        return os.fstat(fd).st_dev
-    finally:
-        os.close(fd)
+    with suppress(OSError, AttributeError):
+        fd = os.memfd_create("weigh")
+        with open(fd, "rb"):
+            return os.fstat(fd).st_dev
+    return -1

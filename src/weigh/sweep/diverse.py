@@ -50,23 +50,11 @@ def varying_task_parameters(tasks: Sequence[Parameters]) -> tuple[str, ...]:
 
     In order, but those with several values before those that only some tasks have.
     """
-    first: dict[str, Value | None] = dict(tasks[0]) if tasks else {}
-    unlike: dict[str, None] = {}
-    for task in tasks:
-        # a parameter that is missing in some task differs, too
-        if len(task) < len(first):
-            unlike.update((name, None) for name in first if name not in task)
-        for name, value in task.items():
-            if name not in first or first[name] != value:
-                unlike[name] = None
-                # remembered, so that a task without it is noticed later
-                first.setdefault(name, None)
-    several = {
-        name for name in unlike if len({task.get(name) for task in tasks} - {None}) > 1
-    }
-    # as the tasks state them, and not as differences were found
-    in_order = (name for name in first if name in unlike)
-    return tuple(sorted(in_order, key=lambda name: name not in several))
+    names = dict.fromkeys(name for task in tasks for name in task)
+    # a parameter that is missing in some task differs, too
+    values = {name: {task.get(name) for task in tasks} for name in names}
+    varying = (name for name in names if len(values[name]) > 1)
+    return tuple(sorted(varying, key=lambda name: len(values[name] - {None}) <= 1))
 
 
 def read_parameters(task_line: str) -> dict[str, Value]:
