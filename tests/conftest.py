@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from called_weigh import CalledWeigh, called_here, work_alone_in
 from hypothesis import settings
 from run_captured import run_captured
 
@@ -336,3 +337,12 @@ def rig_fixture(name: str) -> object:
 
 
 globals().update({f"rig_{name}": rig_fixture(name) for name in KINDS})
+
+
+@pytest.fixture
+def weigh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CalledWeigh:
+    """Return weigh in this process, in an empty folder, with no program on PATH."""
+    work_alone_in(tmp_path, monkeypatch)
+    return called_here(capsys)

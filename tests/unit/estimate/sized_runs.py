@@ -1,28 +1,17 @@
 """Records of runs at several sizes, for fits."""
 
 from collections.abc import Sequence
+from typing import Any
 
-import msgspec
+from some_runs import a_run
 
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.model.record import BatchTimes, PeakMemory, Record, RecordedHost, Usage
+from weigh.model.record import BatchTimes, Record, RecordedHost
 from weigh.units import GIB, MIB
 
 V100 = "Tesla V100-SXM2-32GB"
 V100_TOTAL = 32768 * MIB
 BY = "batch_size"
-
-
-def peak(value: float) -> PeakMemory:
-    return PeakMemory(
-        value=round(value),
-        low=round(value),
-        high=round(value),
-        anonymous=None,
-        shared=None,
-        file=None,
-        source="test",
-    )
 
 
 def sized_run(
@@ -31,7 +20,7 @@ def sized_run(
     *,
     time: float = 10.0,
     gpu: float | None = None,
-    **other: object,
+    **other: Any,
 ) -> Record:
     """Give a run of ``tag.py SIZE``; memory in bytes."""
     card = GpuUsage(
@@ -41,21 +30,14 @@ def sized_run(
         memory_before=0,
         peak_memory=None if gpu is None else round(gpu),
     )
-    plain = Record(
-        id=f"id-{size}-{memory}-{time}-{gpu}",
-        command=("python", "tag.py", str(size)),
-        parameters={BY: size},
-        host=RecordedHost(name="node07", system="Linux"),
-        started="2026-11-21T10:00:00Z",
-        state="COMPLETED",
-        exit_code=0,
-        usage=Usage(
-            wall_time=time,
-            peak_memory=None if memory is None else peak(memory),
-            gpus=() if gpu is None else (card,),
-        ),
-    )
-    return msgspec.structs.replace(plain, **other)
+    usual: dict[str, Any] = {
+        "id": f"id-{size}-{memory}-{time}-{gpu}",
+        "parameters": {BY: size},
+        "host": RecordedHost(name="node07", system="Linux"),
+        "wall_time": time,
+        "gpus": () if gpu is None else (card,),
+    }
+    return a_run(f"python tag.py {size}", memory, **usual | other)
 
 
 def sized_runs(sizes: Sequence[float], memories: Sequence[float]) -> list[Record]:

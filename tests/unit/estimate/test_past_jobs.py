@@ -3,51 +3,33 @@
 import json
 import os
 import pwd
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from called_weigh import called_here, work_alone_in
-from run_captured import run_captured
+from called_weigh import CalledWeigh
 from transcript import check_transcript
+from written_programs import write_program
 
 from weigh.units import GIB
 
-Weigh = Callable[..., tuple[int, str, str]]
 CAPTURED = Path(__file__).parents[1] / "schedulers" / "captured"
 COLUMNS = "JobID|JobName|User|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|MaxRSS"
 
 
-@pytest.fixture
-def accounting(tmp_path: Path) -> Callable[..., None]:
-    """Write a command that prints *text*, notes its options, and exits with *code*."""
-
-    def write(text: str, name: str = "sacct", code: int = 0) -> None:
-        folder = tmp_path / "bin"
-        folder.mkdir(exist_ok=True)
-        (tmp_path / "printed").write_text(text)
-        (folder / name).write_text(
-            f"#!/bin/sh\necho $* >{tmp_path}/asked\n/bin/cat {tmp_path}/printed\n"
-            f'[ {code} = 0 ] || echo "no database" >&2\nexit {code}\n'
-        )
-        (folder / name).chmod(0o755)
-
-    return write
-
-
-@pytest.fixture
-def weigh(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Weigh:
-    work_alone_in(tmp_path, monkeypatch)
+@pytest.fixture(autouse=True)
+def user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "someone")
 
-    def call(*argv: str, accounts: str = "sacct") -> tuple[int, str, str]:
-        code, out, err = called_here(capsys, "request", "--from", accounts)(*argv)
-        return code, out, err.replace("\n#   ", " ")
 
-    return call
+def accounting(text: str, name: str = "sacct", code: int = 0) -> None:
+    """Write a command that prints *text*, notes its options, and exits with *code*."""
+    Path("printed").write_text(text)
+    end = f'echo "no database" >&2; exit {code}' if code else ""
+    write_program(Path("bin", name), f"echo $* >asked; /bin/cat printed; {end}")
+
+
+def was_asked() -> str:
+    return Path("asked").read_text()
 
 
 def rows(*jobs: tuple[str, str, int, str, str], cpus: int = 2) -> str:
@@ -105,67 +87,56 @@ JOBS = {
 
 
 def test_requests_from_accounting_are_as_they_were_reviewed(
-    weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
+    weigh: CalledWeigh,
 ) -> None:
     def given(jobs: str) -> None:
         accounting(JOBS.get(jobs, ""), code=int(jobs not in JOBS))
 
     path = Path(__file__).with_name("past_jobs.transcript")
-    check_transcript(
-        path, lambda source, *words: weigh(*words, accounts=source), given=given
-    )
+    check_transcript(path, weigh, given=given)
 
-    assert "-u someone -S now-30days" in (tmp_path / "asked").read_text()
-    assert not (tmp_path / ".weigh").exists()  # nothing is kept
+    assert not Path(".weigh").exists()  # nothing is kept
 
 
-def test_accounting_is_read_for_the_days_that_were_typed(
-    weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
+def test_accounting_is_read_for_the_user_and_the_days_that_were_typed(
+    weigh: CalledWeigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accounting(rows(*GOOD))
-    assert weigh(accounts="sacct:x,7d")[0] == 0
-    assert "-u someone -S now-7days" in (tmp_path / "asked").read_text()
+    assert weigh("request", "--from", "sacct:x")[0] == 0
+    assert "-u someone -S now-30days" in was_asked()
+    # without the variable the user is known by the uid
+    for name in ("USER", "LOGNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert weigh("request", "--from", "sacct:x,7d")[0] == 0
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert f"-u {user} -S now-7days" in was_asked()
 
 
 def test_real_qacct_is_requested_the_address_space_that_its_limit_counts(
-    weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
+    weigh: CalledWeigh,
 ) -> None:
     text = (CAPTURED / "gridengine-8.1.9-qacct.txt").read_text()
     text = text.replace("ru_wallclock ", "ru_wallclock 9")
     tasks = (text.replace("taskid       1 ", f"taskid       {n} ") for n in (1, 2, 3))
     accounting("".join(tasks), name="qacct")
 
-    code, out, _ = weigh(accounts="qacct:arr")
+    code, out, _ = weigh("request", "--from", "qacct:arr")
 
     assert code == 0
-    assert "-o someone -d 30 -j" in (tmp_path / "asked").read_text()
+    assert "-o someone -d 30 -j" in was_asked()
     (memory,) = (line for line in out.splitlines() if "h_vmem=" in line)
     assert 69 <= int(memory.rpartition("=")[2].rstrip("M")) <= 100
 
 
 def test_a_site_that_samples_often_is_believed_for_short_jobs(
-    weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
+    weigh: CalledWeigh,
 ) -> None:
     accounting(rows(*[("short", "COMPLETED", 12, "3G", "1G")] * 30))
-    before = json.loads(weigh("--json")[1])["memory"]
-    settings = tmp_path / "bin" / "scontrol"
-    settings.write_text("#!/bin/sh\necho JobAcctGatherFrequency = task=1\n")
-    settings.chmod(0o755)
+    asked = ("request", "--from", "sacct", "--json")
+    before = json.loads(weigh(*asked)[1])["memory"]
+    write_program(Path("bin/scontrol"), "echo JobAcctGatherFrequency = task=1")
+    after = json.loads(weigh(*asked)[1])
 
     assert before == 3 * GIB
-    assert GIB < json.loads(weigh("--json")[1])["memory"] < 1.5 * GIB
-    assert "sampled every 1 s" in weigh()[2]
-
-
-def test_without_the_variable_the_user_is_known_by_the_uid(tmp_path: Path) -> None:
-    fake = tmp_path / "sacct"
-    fake.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nexit 1\n')
-    fake.chmod(0o755)
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = run_captured(
-        [sys.executable, "-m", "weigh", "request", "--from", "sacct"],
-        env={k: v for k, v in os.environ.items() if k not in {"USER", "LOGNAME"}} | env,
-    )
-    assert done.returncode == 125
-    user = pwd.getpwuid(os.geteuid()).pw_name
-    assert f"-u {user} " in (tmp_path / "asked").read_text()
+    assert GIB < after["memory"] < 1.5 * GIB
+    assert "sampled every 1 s" in " ".join(after["notes"])

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from called_weigh import called_here
+from called_weigh import CalledWeigh
 from run_captured import run_captured
 from transcript import check_transcript
 
@@ -38,27 +38,17 @@ held[::4096] = b"x" * len(held[::4096])
 print("held", sys.argv[-1])
 """
 
-Weigh = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("WEIGH_DIR", "WEIGH_CHANNEL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+def folder(tmp_path: Path, weigh: CalledWeigh) -> Path:
+    del weigh
     (tmp_path / ".weigh").mkdir()
     (tmp_path / "hold.py").write_text(HOLD)
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def weigh(capsys: pytest.CaptureFixture[str]) -> Weigh:
-    return called_here(capsys)
-
-
-@pytest.fixture
-def scan(weigh: Weigh) -> Weigh:
+def scan(weigh: CalledWeigh) -> CalledWeigh:
     """``weigh scan``, of hold.py unless the words have a command."""
 
     def call(*words: str) -> tuple[int, str, str]:
@@ -74,12 +64,7 @@ def hold(*words: str) -> tuple[str, ...]:
 
 def ran() -> list[list[str]]:
     """Give the words of each run of hold.py."""
-    path = Path("ran")
-    return (
-        [json.loads(line) for line in path.read_text().splitlines()]
-        if path.exists()
-        else []
-    )
+    return [json.loads(line) for line in Path("ran").read_text().splitlines()]
 
 
 def kept() -> list[Record]:
@@ -150,7 +135,9 @@ def _requested(text: str) -> str:
 
 @of_one_scan
 def test_a_target_has_one_request_in_text_json_and_html(
-    scanned: tuple[Path, dict[str, Any]], weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+    scanned: tuple[Path, dict[str, Any]],
+    weigh: CalledWeigh,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(scanned[0])
     _, text, _ = weigh("scan", "--from", "first", "--target", "160")
@@ -167,7 +154,9 @@ def test_a_target_has_one_request_in_text_json_and_html(
 
 @of_one_scan
 def test_a_gpu_without_gpu_figures_is_passed_over_and_reported(
-    scanned: tuple[Path, dict[str, Any]], weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+    scanned: tuple[Path, dict[str, Any]],
+    weigh: CalledWeigh,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(scanned[0])
     code, out, err = weigh("scan", "--from", "first", "--gpu", "V100-32GB", "--json")
@@ -178,7 +167,7 @@ def test_a_gpu_without_gpu_figures_is_passed_over_and_reported(
 
 
 def test_a_size_that_runs_out_of_memory_ends_the_scan_and_is_a_bound(
-    scan: Weigh, weigh: Weigh
+    scan: CalledWeigh, weigh: CalledWeigh
 ) -> None:
     code, out, err = scan("mib=20,40,400,500", "--memory", "4GiB", "--json")
 
@@ -194,7 +183,9 @@ def test_a_size_that_runs_out_of_memory_ends_the_scan_and_is_a_bound(
     assert "400 ran out of memory" in weigh("scan", "mib", "--from", "all")[1]
 
 
-def test_one_size_before_it_ran_out_is_no_curve_and_is_reported(scan: Weigh) -> None:
+def test_one_size_before_it_ran_out_is_no_curve_and_is_reported(
+    scan: CalledWeigh,
+) -> None:
     code, out, err = scan("mib=20,400")
 
     assert (code, out) == (1, "")
@@ -202,7 +193,7 @@ def test_one_size_before_it_ran_out_is_no_curve_and_is_reported(scan: Weigh) -> 
 
 
 def test_a_size_that_fails_ends_the_scan_with_its_last_words_and_is_resumed(
-    scan: Weigh, weigh: Weigh
+    scan: CalledWeigh, weigh: CalledWeigh
 ) -> None:
     Path("broken").touch()
     script = (
@@ -224,7 +215,7 @@ def test_a_size_that_fails_ends_the_scan_with_its_last_words_and_is_resumed(
 
 
 def test_resume_runs_only_what_is_new_and_where_the_scan_did(
-    scan: Weigh, weigh: Weigh, folder: Path, monkeypatch: pytest.MonkeyPatch
+    scan: CalledWeigh, weigh: CalledWeigh, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan("mib=20,40")
     # a scan that a newer weigh wrote, and half of one, are passed over
@@ -244,15 +235,8 @@ def test_resume_runs_only_what_is_new_and_where_the_scan_did(
     assert ran() == [["20"], ["40"], ["80.0"], ["60"], ["20"]]
 
 
-def test_resume_without_a_scan_requests_the_command(weigh: Weigh) -> None:
-    code, _, err = weigh("scan", "--resume", "mib=20")
-
-    assert code == 2
-    assert "give its command after --" in err
-
-
 def test_mistakes_and_dry_runs_print_what_was_reviewed(
-    weigh: Weigh, folder: Path
+    weigh: CalledWeigh, folder: Path
 ) -> None:
     check_transcript(Path(__file__).with_name("scan.transcript"), weigh)
 
@@ -260,7 +244,7 @@ def test_mistakes_and_dry_runs_print_what_was_reviewed(
     assert sorted(path.name for path in folder.iterdir()) == [".weigh", "hold.py"]
 
 
-def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
+def test_words_that_are_no_sizes_may_vary_too(scan: CalledWeigh) -> None:
     _, out, err = scan(
         "mib=20,40", "mode=a/b,'c d'", "--json", "--", *hold("{mode}", "{mib}")
     )
@@ -270,7 +254,7 @@ def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
     assert "2 records left out: another command" in err
 
 
-def test_a_command_that_is_not_there_is_named(scan: Weigh) -> None:
+def test_a_command_that_is_not_there_is_named(scan: CalledWeigh) -> None:
     code, _, err = scan("mib=20,40", "--", "pyhton", "{mib}")
 
     assert code == 127
@@ -325,7 +309,7 @@ def test_a_signal_ends_the_scan_and_keeps_what_ran(
 
 
 def test_a_target_too_far_away_has_no_request_anywhere(
-    scan: Weigh, weigh: Weigh, folder: Path
+    scan: CalledWeigh, weigh: CalledWeigh, folder: Path
 ) -> None:
     _, text, _ = scan("mib=20,30", "--target", "9000", "--label", "s")
     weigh("report", "s", "-o", "report.html")

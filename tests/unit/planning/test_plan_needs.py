@@ -7,10 +7,11 @@ from pathlib import Path
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sessions import check_session
+from some_runs import a_run
 from transcript import check_answers
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import PeakMemory, Record, Usage
+from weigh.model.record import Record
 from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
 from weigh.planning.record_match import (
     RecordLibrary,
@@ -35,18 +36,17 @@ def run(  # noqa: PLR0913 - a record in a line
     **parameters: float | str,
 ) -> Record:
     """Make a record of *command*, known by its own words unless it has a name."""
-    peak = PeakMemory(memory, memory, memory, None, None, None, "test")
     card = GpuUsage("GPU-1", "Tesla T4", 16 * GIB, peak_memory=gpu)
-    gpus = () if gpu is None else (card,)
-    return Record(
+    return a_run(
+        command,
+        memory,
         id=name or f"{command} {sorted(parameters.items())}".encode().hex(),
         label=label,
-        command=tuple(command.split()),
         parameters=parameters,
-        started="2026-11-21T10:00:00Z",
         state=state,
-        exit_code=0,
-        usage=Usage(wall_time=time, cpus_used=1.9, peak_memory=peak, gpus=gpus),
+        wall_time=time,
+        cpus_used=1.9,
+        gpus=() if gpu is None else (card,),
     )
 
 

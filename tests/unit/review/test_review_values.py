@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import some_runs
 from sessions import check_session
 from transcript import check_answers
 
-from weigh.model.record import PeakMemory, Record, Usage
+from weigh.model.record import Record
 from weigh.model.report import JobReport, ReportMeasure, ReportRow
 from weigh.review.advice import AdviceSubject, resource_notes
 from weigh.review.elements import single_run_element
@@ -16,15 +17,13 @@ from weigh.review.summary import ReportFindings, compose_report
 from weigh.units import parse_size
 
 
-def a_record(**changes: object) -> Record:
-    known = {
+def a_record(**changes: Any) -> Record:
+    known: dict[str, Any] = {
         "id": "0" * 12,
-        "command": ("true",),
         "started": "2026-01-01T00:00:00Z",
-        "state": "COMPLETED",
-        "usage": Usage(wall_time=10.0),
+        "exit_code": None,
     }
-    return Record(**known | changes)  # type: ignore[arg-type]
+    return some_runs.a_run("true", **known | changes)
 
 
 def a_run(*, need: int | None = None, **row: Any) -> ReviewedRun:
@@ -34,8 +33,8 @@ def a_run(*, need: int | None = None, **row: Any) -> ReviewedRun:
 
 def held(own: int, file: int) -> ReviewedRun:
     """Return a run whose memory is known by its parts."""
-    peak = PeakMemory(own + file, own + file, own + file, own, 0, file, "test")
-    record = a_record(usage=Usage(wall_time=5.0, peak_memory=peak))
+    peak = some_runs.a_peak(own + file, anonymous=own, shared=0, file=file)
+    record = a_record(wall_time=5.0, peak_memory=peak)
     row = ReportRow(started=0.0, wall_time=5.0, memory=own + file, command="true")
     return ReviewedRun(row=row, record=record, need=own + file)
 

@@ -1,55 +1,30 @@
 """Records to compare: one plain one to vary, and the guide's two V100 runs."""
 
 from collections.abc import Sequence
+from typing import Any
 
-import msgspec
+from some_runs import a_run, a_usage
 
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.model.record import (
-    BatchTimes,
-    PeakMemory,
-    Record,
-    RecordedHost,
-    RepeatedRun,
-    Usage,
-)
+from weigh.model.record import BatchTimes, Record, RecordedHost, RepeatedRun, Usage
 from weigh.units import GIB, MIB
 
 V100 = "Tesla V100-SXM2-32GB"
 
 
-def peak(
-    value: float, low: float | None = None, high: float | None = None
-) -> PeakMemory:
-    return PeakMemory(
-        value=round(value),
-        low=round(value if low is None else low),
-        high=round(value if high is None else high),
-        anonymous=None,
-        shared=None,
-        file=None,
-        source="test",
-    )
+def usage(time: float = 10.0, memory: float = 400 * MIB, **more: Any) -> Usage:
+    return a_usage(memory, wall_time=time, cpu_time=time * 0.9, **more)
 
 
-def usage(time: float = 10.0, memory: float = 400 * MIB, **more: object) -> Usage:
-    plain = Usage(wall_time=time, cpu_time=time * 0.9, peak_memory=peak(memory))
-    return msgspec.structs.replace(plain, **more)
-
-
-def run(name: str = "a", use: Usage | None = None, **more: object) -> Record:
-    plain = Record(
-        id=f"id-{name}",
-        label=name,
-        command=("python", "tag.py", name),
-        parameters={},
-        host=RecordedHost(name="node07", system="Linux"),
-        started="2026-11-21T10:00:00Z",
-        state="COMPLETED",
-        exit_code=0,
-        usage=use or usage(),
-    )
-    return msgspec.structs.replace(plain, **more)
+def run(name: str = "a", use: Usage | None = None, **more: Any) -> Record:
+    usual: dict[str, Any] = {
+        "id": f"id-{name}",
+        "label": name,
+        "host": RecordedHost(name="node07", system="Linux"),
+        "usage": use or usage(),
+        "command": ("python", "tag.py", name),
+    }
+    return a_run(**usual | more)
 
 
 def repeated(name: str, times: Sequence[float], memory: Sequence[float] = ()) -> Record:

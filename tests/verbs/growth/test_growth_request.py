@@ -1,11 +1,11 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from sessions import check_session
+from some_runs import a_run
 
 from weigh.flow.request.growth import carry_on, parse_job_steps
-from weigh.model.record import PeakMemory, Record, SampleSeries, Usage
+from weigh.model.record import Record, SampleSeries
 from weigh.request import from_usages
 from weigh.units import MIB
 
@@ -16,17 +16,12 @@ def record(rate: float = MIB, seconds: float = 100.0, **changes: Any) -> Record:
     """Give a run that held 100 MiB and *rate* bytes a second more."""
     times = tuple(seconds * n / (SAMPLES - 1) for n in range(SAMPLES))
     memory = tuple(round(100 * MIB + rate * time) for time in times)
-    top = memory[-1]
-    peak = PeakMemory(top, top, top, None, None, None, "test")
-    plain = Record(
-        id="7f3a91c0ffee",
-        command=("train",),
-        started="2026-11-21T10:00:00Z",
-        state="COMPLETED",
-        usage=Usage(wall_time=seconds, peak_memory=peak, growing=rate > 0),
-        series=SampleSeries(t=times, memory=memory),
-    )
-    return msgspec.structs.replace(plain, **changes)
+    known: dict[str, Any] = {
+        "wall_time": seconds,
+        "growing": rate > 0,
+        "series": SampleSeries(t=times, memory=memory),
+    }
+    return a_run("train", memory[-1], **known | changes)
 
 
 def carried(

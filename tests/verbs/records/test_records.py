@@ -6,28 +6,25 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from called_weigh import called_here
-from click.testing import CliRunner, Result
+from called_weigh import CalledWeigh
 from hypothesis import given
 from hypothesis import strategies as st
+from some_runs import a_peak, a_run, a_usage
 from transcript import check_answers, check_transcript
 
-from weigh.cli.records import records
-from weigh.errors import RecordNotFoundError
 from weigh.flow.records.record_lookup import records_by_ids, whole_records_by_ids
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
-    PeakMemory,
     ProgramPhase,
     Record,
     RecordedHost,
     RecordedRank,
     SampleSeries,
-    Usage,
 )
 from weigh.render.printable import csv_cell
 from weigh.render.record_list import commands_within
@@ -45,47 +42,31 @@ HERE = this_machine()
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("WEIGH_DIR", str(tmp_path / "store"))
-    monkeypatch.chdir(tmp_path)
-    return str(tmp_path / "store")
+def root(tmp_path: Path, weigh: CalledWeigh) -> str:
+    del weigh
+    return str(tmp_path / ".weigh")
 
 
-def weigh(*arguments: str) -> Result:
-    done = CliRunner().invoke(records, arguments)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
-
-
-def keep(root: str, record_id: str, **changes: object) -> Record:
-    record = Record(
-        id=record_id,
-        command=("python", "tag.py", "a file.txt"),
-        started="2026-11-21T10:00:00.000Z",
-        ended="2026-11-21T10:00:12.400Z",
-        state="COMPLETED",
-        exit_code=0,
-        host=RecordedHost(name="node07", system="Linux", cpus=4, memory=16 << 30),
-        parameters={"lr": 0.1},
-        usage=Usage(
+def keep(root: str, record_id: str, **changes: Any) -> Record:
+    parts = {"anonymous": 300 << 20, "shared": 50 << 20, "file": 42 << 20}
+    bounds = {"low": 390 << 20, "high": 401 << 20}
+    usual: dict[str, Any] = {
+        "id": record_id,
+        "command": ("python", "tag.py", "a file.txt"),
+        "ended": "2026-11-21T10:00:12.400Z",
+        "host": RecordedHost(name="node07", system="Linux", cpus=4, memory=16 << 30),
+        "parameters": {"lr": 0.1},
+        "usage": a_usage(
             wall_time=12.4,
             cpu_time=11.9,
-            peak_memory=PeakMemory(
-                value=392 << 20,
-                low=390 << 20,
-                high=401 << 20,
-                anonymous=300 << 20,
-                shared=50 << 20,
-                file=42 << 20,
-                source="pages of the tree",
-                time=9.8,
+            peak_memory=a_peak(
+                392 << 20, **bounds, **parts, source="pages of the tree", time=9.8
             ),
         ),
-        series=SampleSeries(t=(0.0, 5.0, 12.4), memory=(0, 100 << 20, 392 << 20)),
-        monitor=MeasuringCost(warnings=("perf refused",)),
-    )
-    record = msgspec.structs.replace(record, **changes)
+        "series": SampleSeries(t=(0.0, 5.0, 12.4), memory=(0, 100 << 20, 392 << 20)),
+        "monitor": MeasuringCost(warnings=("perf refused",)),
+    }
+    record = a_run(**usual | changes)
     append_record(root, record, HERE)
     return record
 
@@ -108,11 +89,6 @@ def lines_that_are_none(root: str) -> None:
     path = append_record(root, keep(root, "aaaa11112222"), HERE)
     append_line(path, b"{torn")
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
-
-
-def twenty_five(root: str) -> None:
-    for number in range(25):
-        keep(root, f"{number:012x}")
 
 
 def running(root: str, machine: MachineIdentity, process: ProcessIdentity) -> None:
@@ -155,7 +131,7 @@ SITUATIONS: dict[str, Callable[[str], object]] = {
 
 
 def test_records_print_what_was_reviewed(
-    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    root: str, weigh: CalledWeigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
@@ -166,64 +142,51 @@ def test_records_print_what_was_reviewed(
 
     transcript = Path(__file__).with_name("records.transcript")
     times = {r"(?<=last seen at\n) +20\S+Z": "             NOW"}
-    check_transcript(transcript, called_here(capsys), times, given)
+    check_transcript(transcript, weigh, times, given)
 
 
-@pytest.mark.parametrize(
-    ("words", "rows", "rest"),
-    [
-        ((), 20, ["20 of 25; -n 0 lists all"]),
-        (("-n", "3"), 3, ["3 of 25; -n 0 lists all"]),
-        (("-n", "0"), 25, []),
-    ],
-)
 def test_the_newest_are_listed_and_how_many_there_are(
-    root: str, words: tuple[str, ...], rows: int, rest: list[str]
+    root: str, weigh: CalledWeigh
 ) -> None:
-    twenty_five(root)
-    _, *lines = weigh(*words).stdout.splitlines()
-    newest_first = [f"{number:012x}" for number in range(24, 24 - rows, -1)]
-    assert [line.split()[0] for line in lines[:rows]] == newest_first
-    assert lines[rows:] == rest
-
-
-def test_json_is_one_document_of_every_record(root: str) -> None:
-    twenty_five(root)
-    document = json.loads(weigh("--json").stdout)
+    for number in range(25):
+        keep(root, f"{number:012x}")
+    for words, shown in (((), 20), (("-n", "3"), 3), (("-n", "0"), 25)):
+        _, *lines = weigh("records", *words)[1].splitlines()
+        newest_first = [f"{number:012x}" for number in range(24, 24 - shown, -1)]
+        assert [line.split()[0] for line in lines[:shown]] == newest_first
+        rest = f"{shown} of 25; -n 0 lists all"
+        assert lines[shown:] == ([rest] if shown < 25 else [])
+    document = json.loads(weigh("records", "--json")[1])
     assert (document["schema"], document["total"]) == ("weigh.records/1", 25)
     assert len(document["records"]) == 25
     assert document["records"][0]["usage"]["peak_memory"]["value"] == 392 << 20
 
 
-def test_show_json_is_the_whole_record(root: str) -> None:
-    record = keep(root, "aaaa11112222")
-    shown = msgspec.json.decode(weigh("show", "aaaa", "--json").stdout, type=Record)
-    assert shown == record
-
-
-def test_export_jsonl_is_what_was_stored_oldest_first(root: str) -> None:
+def test_show_and_export_give_records_as_they_were_stored_the_oldest_first(
+    root: str, weigh: CalledWeigh
+) -> None:
     newer = keep(root, "aaaa11112222")
     older = keep(root, "bbbb11112222", started="2026-11-20T10:00:00Z")
-    lines = weigh("export").stdout.splitlines()
+    lines = weigh("records", "export")[1].splitlines()
+    lines += [weigh("records", "show", "aaaa", "--json")[1]]
     read = [msgspec.json.decode(line, type=Record) for line in lines]
-    assert read == [older, newer]
+    assert read == [older, newer, newer]
 
 
-def exported_table(folder: Path) -> str:
-    """Export all records to a file whose name says what it holds; return it."""
-    weigh("export", "-o", str(folder / "runs.csv"))
-    return (folder / "runs.csv").read_bytes().decode()
-
-
-def test_export_csv_is_a_table_of_plain_numbers(root: str, tmp_path: Path) -> None:
+def test_export_csv_is_a_table_of_plain_numbers(root: str, weigh: CalledWeigh) -> None:
     keep(root, "aaaa11112222", label='a,"b"')
     formula = {"label": "=1\r2", "command": ("=1",)}
     keep(root, "bbbb11112222", parameters={"seed": 1}, usage=None, **formula)
-    table = list(csv.DictReader(io.StringIO(exported_table(tmp_path))))
+    weigh("records", "export", "-o", "runs.csv")
+    exported = Path("runs.csv").read_bytes()
+    table = list(csv.DictReader(io.StringIO(exported.decode())))
     assert [row["param:lr"] + row["param:seed"] for row in table] == ["0.1", "1"]
     assert [row["peak_memory"] for row in table] == [str(392 << 20), ""]
     assert [row["label"] for row in table] == ['a,"b"', "'=1\\r2"]
     assert table[1]["command"] == "'=1"
+    # a name that is not there leaves the file alone
+    assert weigh("records", "export", "-o", "runs.csv", "nope")[0] == 2
+    assert Path("runs.csv").read_bytes() == exported
 
 
 def test_no_cell_of_a_csv_file_is_a_formula() -> None:
@@ -232,22 +195,6 @@ def test_no_cell_of_a_csv_file_is_a_formula() -> None:
 
     path = Path(__file__).with_name("csv.texts")
     check_answers(path, {"a cell": cell, "a number": lambda text: csv_cell(int(text))})
-
-
-def test_export_of_a_wrong_name_leaves_the_file_alone(
-    root: str, tmp_path: Path
-) -> None:
-    keep(root, "aaaa11112222")
-    (tmp_path / "out").write_text("mine")
-    with pytest.raises(RecordNotFoundError):
-        weigh("export", "-o", "out", "nope")
-    assert (tmp_path / "out").read_text() == "mine"
-
-
-def test_help_fits_80_columns() -> None:
-    for verb in ([], ["show"], ["rm"], ["export"]):
-        text = weigh(*verb, "--help").stdout
-        assert max(map(len, text.splitlines())) <= 80
 
 
 @given(
