@@ -388,12 +388,12 @@ class ProcTree:
         """
         fd = known_process.files.get(path)
         if fd is not None:
-            return _read_from(fd, size)
+            return read_kernel_list(fd, size)
         fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
         if known_process.keeps_open:
             known_process.files[path] = fd
         try:
-            return _read_from(fd, size)
+            return read_kernel_list(fd, size)
         finally:
             if not known_process.keeps_open:
                 os.close(fd)
@@ -405,7 +405,7 @@ class ProcTree:
             return None
 
 
-def _read_from(descriptor: int, size: int = _CHILDREN_BYTES) -> bytes:
+def read_kernel_list(descriptor: int, size: int = _CHILDREN_BYTES) -> bytes:
     """Read a kernel file from its beginning, past its first page where it is longer."""
     text = os.pread(descriptor, size, 0)
     part = text

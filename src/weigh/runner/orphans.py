@@ -24,7 +24,12 @@ import msgspec
 
 from weigh import waits
 from weigh.errors import UsageError
-from weigh.probe.proc import IoReading, parse_children, usable_proc
+from weigh.probe.proc import (
+    IoReading,
+    parse_children,
+    read_kernel_list,
+    usable_proc,
+)
 from weigh.process_ids import is_own_proc
 from weigh.regular_file import file_head
 from weigh.runner.attempt import KernelUsage, TaskAttempt
@@ -35,7 +40,6 @@ from weigh.schedulers import KINDS
 from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 from weigh.units import KIB, Seconds
 
-_CHILDREN_BYTES = 1 << 20  # a hundred thousand children
 _ENVIRONMENT_BYTES = 1 << 20
 _POLL = 0.02  # seconds
 _STAMP = resource.RLIMIT_RTTIME
@@ -195,8 +199,8 @@ class TaskOrphans:
     def _pids(self) -> list[int]:
         if self._children is None:
             return []
-        text = os.pread(self._children, _CHILDREN_BYTES, 0)
-        return [pid for pid in parse_children(text) if pid not in self._abandoned]
+        children = parse_children(read_kernel_list(self._children))
+        return [pid for pid in children if pid not in self._abandoned]
 
     def _owner(self, pid: int) -> TaskAttempt | None:
         # a task has one attempt at a time, so its number is enough

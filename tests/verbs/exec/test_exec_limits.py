@@ -168,3 +168,23 @@ def test_there_are_as_many_slots_as_open_files_allow(
     words = f"{soft} open files are enough for {slots} of 20 tasks at once"
     enough = f"{words} (ulimit -n {needed} for all)"
     assert warning == (None if slots == 20 else enough)
+
+
+FIND_LEFT_BEHIND = """
+import os, signal
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.orphans import TaskOrphans, stamp_processes
+from weigh.runner.slots import RunSlot
+orphans = TaskOrphans("run", {"record": TaskAttempt(1, 1, b"", RunSlot(1))}, ())
+stamp_processes("run", 1)
+children = [os.fork() or signal.pause() for _ in range(900)]
+print(len(list(orphans.find())))
+for pid in children:
+    os.kill(pid, signal.SIGKILL)
+"""
+
+
+def test_all_that_tasks_leave_behind_is_found_however_many_children_there_are() -> None:
+    # the kernel lists some 700 children at a time
+    argv = [sys.executable, "-c", FIND_LEFT_BEHIND]
+    assert subprocess.run(argv, check=True, capture_output=True).stdout == b"900\n"
