@@ -180,7 +180,8 @@ def _typed_job_setup(texts: tuple[str, ...], *, checks: bool) -> JobSetup:
         of_kind = _SETUP_KIND.fullmatch(text)
         kind, value = of_kind.groups() if of_kind else ("line", text)
         if not value.strip():
-            raise UsageError(f"--setup {text!r} names nothing (write module:NAME)")
+            form = "module" if kind == "line" else kind
+            raise UsageError(f"--setup {text!r} names nothing (write {form}:NAME)")
         # made absolute here, where a relative path has its meaning; docker://IMAGE is
         # no path
         if kind in ("venv", "container") and "://" not in value:

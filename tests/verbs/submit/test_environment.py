@@ -15,6 +15,7 @@ from weigh.flow.submit.checks import imports_torch
 from weigh.model.job import JobRequest
 from weigh.schedulers.job_script import image_as_run
 
+PYXIS_HERE = '[cluster]\ncontainer = "pyxis"\n'
 # as much of it as a job script uses
 APPTAINER = """\
 [ "$1" = exec ] && shift
@@ -52,22 +53,16 @@ def test_every_task_runs_inside_the_container_or_shows_why_not(
     here: Weigh, image: Path
 ) -> None:
     tasks = ("echo $INSIDE", "printenv INSIDE", "bash -c 'exit 7'", "no-such-program")
+    setup = ("--setup", f"container:{image}")
 
-    job = here.submit(here.plan(*tasks), "--setup", f"container:{image}")
+    job = here.submit(here.plan(*tasks), *setup)
 
     assert here.finish(job) == {"COMPLETED": 2, "FAILED": 2}
     assert [here("logs", f"{job}_{n}")[1] for n in (1, 2)] == [f"{image}\n"] * 2
     first, second = here.status(job)["failures"]
     assert "7" in first["reason"]
     assert "no-such-program" in f"{second['reason']} {second['words']}"
-
-
-def test_a_program_that_the_container_lacks_is_looked_for_there(
-    here: Weigh, image: Path
-) -> None:
-    setup = ("--setup", f"container:{image}")
-    job = here.submit(here.plan("no-such-program"), *setup)
-
+    job = here.submit(here.plan("no-such-program", name="q"), *setup)
     assert here.finish(job) == {"FAILED": 1}
     assert "not found in the container: no-such-program" in words_of(here, job)
 
@@ -95,13 +90,6 @@ def test_a_job_has_an_environment_of_each_kind_and_any_number_of_lines(
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("text", ["conda:", "module: "])
-def test_an_environment_without_a_name_is_refused(here: Weigh, text: str) -> None:
-    code, _, err = here("submit", "--setup", text, "--dry-run", "--", "true")
-
-    assert (code, f"--setup {text!r} names nothing" in err) == (2, True)
-
-
 def test_an_environment_of_conda_that_is_not_here_is_noted(
     here: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,12 +111,16 @@ def test_an_environment_of_conda_that_is_not_here_is_noted(
     assert not noted("module:anaconda", "--setup", "conda:nope")
 
 
-def test_only_a_job_with_a_gpu_sees_it_inside(here: Weigh, image: Path) -> None:
+def test_only_a_job_with_a_gpu_sees_it_in_apptainer_which_runs_all_without_steps(
+    here: Weigh, image: Path
+) -> None:
+    (here.folder / "weigh.toml").write_text(PYXIS_HERE)
     words = ("submit", here.plan("true"), "--setup", f"container:{image}", "--dry-run")
 
     with_one, without = here(*words, "--gpus", "1")[1], here(*words)[1]
 
     assert ("exec --nv" in with_one, "exec --nv" in without) == (True, False)
+    assert "command -v apptainer" in without
 
 
 # Pyxis as far as a job needs it: flags of containers are noted, and start none
@@ -147,7 +139,7 @@ exec {srun} "${{words[@]}}"
 
 def with_pyxis(real: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Set Pyxis up, and return the file with the flags that it got."""
-    (real.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
+    (real.folder / "weigh.toml").write_text(PYXIS_HERE)
     flags = real.folder / "flags"
     text = PYXIS.format(flags=flags, srun=shutil.which("srun"))
     program = write_program(real.folder / "bin/srun", text)
@@ -160,11 +152,17 @@ def with_pyxis(real: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_task_is_a_step_of_pyxis_with_all_that_its_element_has(
     real: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (real.folder / "weigh.toml").write_text(PYXIS_HERE)
+    of_registry = ("--setup", "container:docker://ubuntu:24.04")
+    job = real.submit(real.plan("true"), *of_registry)
+    assert real.finish(job) == {"FAILED": 1}
+    assert "no srun with --container-image (Pyxis)" in words_of(real, job)
+
     flags = with_pyxis(real, monkeypatch)
     tasks = ("echo $INSIDE $SLURM_STEP_NUM_TASKS $SLURM_CPUS_PER_TASK", "exit 7")
     words = ("--setup", "container:my.sqsh", "--cpus", "2")
 
-    job = real.submit(real.plan(*tasks), *words)
+    job = real.submit(real.plan(*tasks, name="q"), *words)
 
     assert real.finish(job) == {"COMPLETED": 1, "FAILED": 1}
     assert real("logs", f"{job}_1")[1] == f"{real.folder}/my.sqsh 1 2\n"
@@ -193,24 +191,6 @@ def test_staged_inputs_are_mounted_into_the_container(
     assert own[0] == own[1]
     assert shared[0] == shared[1]
     assert os.path.dirname(own[0]) == shared[0]
-
-
-@pytest.mark.slurm
-def test_a_node_without_pyxis_is_reported(real: Weigh) -> None:
-    (real.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
-
-    words = ("--setup", "container:docker://ubuntu:24.04")
-    job = real.submit(real.plan("true"), *words)
-
-    assert real.finish(job) == {"FAILED": 1}
-    assert "no srun with --container-image (Pyxis)" in words_of(real, job)
-
-
-def test_without_steps_apptainer_runs_the_container(here: Weigh, image: Path) -> None:
-    (here.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
-    words = ("--on", "local", "--setup", f"container:{image}", "--dry-run")
-
-    assert "command -v apptainer" in here("submit", here.plan("true"), *words)[1]
 
 
 def test_only_training_needs_the_gpu_that_was_requested(

@@ -17,6 +17,10 @@ LISTED = """<?xml version='1.0'?><job_info><queue_info/><job_info>
 </job_info></job_info>
 """
 NOTHING = "<?xml version='1.0'?><job_info><queue_info/><job_info/></job_info>\n"
+# what qacct 8.1.9 prints before its file is made
+NO_FILE = (
+    "/common/accounting: No such file or directory\nno jobs running since startup\n"
+)
 ACCOUNT = f"{'=' * 62}\njobnumber 7\ntaskid undefined\nfailed 0\nexit_status 0\n"
 
 
@@ -35,10 +39,17 @@ def cell(tmp_path: Path) -> tuple[SchedulerClient, dict[str, str]]:
     said = {"qstat": LISTED.format("Eqw"), "qacct": "", "qdel": ""}
 
     def run(argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
-        return CommandOutput(0, said[argv[0]], "")
+        out = said[argv[0]]
+        failed = argv[0] == "qacct" and "exit_status" not in out
+        return CommandOutput(1, "", out) if failed else CommandOutput(0, out, "")
 
     way = SchedulerReach(
-        run=run, env={}, root=str(tmp_path), user="me", clock=lambda: 1.0, interval=0.0
+        run=run,
+        env={},
+        root=str(tmp_path),
+        user="me",
+        clock=lambda: 9000.0,
+        interval=0.0,
     )
     return SchedulerClient(KINDS["gridengine"], way), said
 
@@ -63,6 +74,15 @@ def test_an_element_in_error_that_we_deleted_was_cancelled(cell: Cell) -> None:
     assert seen(cell) == "stuck"
     cell[0].cancel(job(), None)
     assert seen(cell, qstat=NOTHING) == "CANCELLED"
+
+
+@pytest.mark.parametrize("said", [NO_FILE, "error: job id 7 not found\n"])
+def test_a_job_that_is_not_in_the_accounting_file_yet_is_unknown(
+    cell: Cell, said: str
+) -> None:
+    assert seen(cell, qstat=LISTED.format("r")) == "RUNNING"
+    assert seen(cell, qstat=NOTHING, qacct=said) == "UNKNOWN"
+    assert seen(cell, qacct=ACCOUNT) == "COMPLETED"
 
 
 def test_a_task_that_was_not_resumed_is_found_in_the_job_before(here: Weigh) -> None:

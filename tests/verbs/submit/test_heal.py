@@ -6,13 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from following import Weigh, until
 from sessions import check_session
 
-SLURM = pytest.mark.parametrize(
-    "weigh", [pytest.param("slurm", marks=pytest.mark.slurm)], indirect=True
-)
 ONCE = "[ -e {0} ] || {{ touch {0}; exit 9; }}"
 BUG = "python3 -c 'print(1 / 0)'"
 
@@ -86,19 +82,6 @@ def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:
     assert here.finish(job) == {"COMPLETED": 2}
 
 
-@SLURM
-def test_a_held_element_is_named_with_the_command_that_frees_it(weigh: Weigh) -> None:
-    job = weigh.submit(weigh.plan("sleep 30", "true"), "--heal")
-    weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
-    subprocess.run(["scontrol", "requeuehold", f"{job}_0"], check=True)
-
-    weigh.wait_for(job, lambda one: bool(one["waiting"]))
-    _, out, _ = weigh("status", job)
-    weigh("cancel", job)
-
-    assert "scontrol release" in out
-
-
 def test_of_several_that_heal_at_once_one_sends_the_round(here: Weigh) -> None:
     job = here.submit(here.plan(ONCE.format("x"), "true"))
     here.finish(job)
@@ -112,25 +95,6 @@ def test_of_several_that_heal_at_once_one_sends_the_round(here: Weigh) -> None:
     healed()
     assert here.finish(job) == {"COMPLETED": 2}
     assert len(here.status(job)["jobs"]) == 2
-
-
-EATS = "python3 -c 'x = bytearray({} << 20); x[::4096] = x[::4096]'"
-
-
-@pytest.mark.integrations
-@SLURM
-def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
-    plan = weigh.plan(EATS.format(150), EATS.format(330), BUG, "true")
-    job = weigh.submit(plan, "--heal=memory=300M")
-    last = healed()
-
-    assert "task 2: ran out of memory: --heal allows 300 MiB" in last
-    assert weigh.finish(job) == {"COMPLETED": 2, "OUT_OF_MEMORY": 1, "FAILED": 1}
-    reasons = [one["reason"] for one in weigh.status(job)["healing"]["rounds"]]
-    assert reasons == [
-        "ran out of memory: 120 MiB -> 250 MiB",
-        "ran out of memory: 250 MiB -> 300 MiB",
-    ]
 
 
 def test_a_plan_that_is_submitted_again_has_a_healer_of_its_own(here: Weigh) -> None:

@@ -135,8 +135,7 @@ def heal(
     )
     choices = [choice for choice, _ in chosen.values()]
     why = healer_stop_reason(choices, before, sum(one or 0.0 for one in hours), limit)
-    runs = {n: (choice, request) for n, (choice, request) in chosen.items()}
-    return {n: one for n, one in runs.items() if one[0].run}, why
+    return {n: one for n, one in chosen.items() if one[0].run}, why
 
 
 def rounds_of(

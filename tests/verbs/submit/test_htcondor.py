@@ -4,11 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from following import Weigh
-from rigs import acting_as
 from run_captured import run_captured
 
 MIB = 1 << 20
@@ -32,17 +30,12 @@ def test_its_own_commands_go_through(here: Weigh) -> None:
     assert '+Project = "it\'s $(DOLLAR)mine"' in lines
 
 
-@pytest.fixture
-def weigh(
-    here: Weigh, htcondor: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Weigh]:
-    """``weigh`` with a real HTCondor."""
-    here.with_cluster("htcondor", htcondor, monkeypatch)
-    with acting_as(htcondor["WEIGH_RIG_AS"], here.folder.parent):
-        yield here
+REAL = pytest.mark.parametrize(
+    "weigh", [pytest.param("htcondor", marks=pytest.mark.htcondor)], indirect=True
+)
 
 
-@pytest.mark.htcondor
+@REAL
 def test_a_user_may_submit_the_script_without_weigh(weigh: Weigh) -> None:
     weigh.finish(weigh.submit(weigh.plan("true")))
 
@@ -53,7 +46,7 @@ def test_a_user_may_submit_the_script_without_weigh(weigh: Weigh) -> None:
     assert "1 job(s) submitted" in sent.stdout
 
 
-@pytest.mark.htcondor
+@REAL
 def test_a_run_in_a_job_knows_the_job_and_its_slot(weigh: Weigh) -> None:
     run = f"{sys.executable} -m weigh run -q -o {weigh.folder}/record.json -- true"
     weigh.plan(run)
@@ -68,7 +61,7 @@ def test_a_run_in_a_job_knows_the_job_and_its_slot(weigh: Weigh) -> None:
     assert allocation["memory"] == 300 * MIB
 
 
-@pytest.mark.htcondor
+@REAL
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -87,7 +80,7 @@ def test_what_it_would_keep_for_ever_is_refused(
     assert reason in " ".join(err.split())
 
 
-@pytest.mark.htcondor
+@REAL
 def test_a_job_on_hold_shows_the_reason(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("sleep 60"))
     weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])

@@ -7,10 +7,14 @@ import pytest
 from following import Weigh
 
 
-def printed_in_idle_shell(real: Weigh, typed: bytes) -> str:
-    words = ("--interactive=end-idle=1s", "--memory", "200M", "--dry-run")
+@pytest.mark.slurm
+def test_a_shell_that_nobody_types_into_ends_and_a_script_in_it_may_wait_longer(
+    real: Weigh,
+) -> None:
+    words = ("--interactive=end-idle=3s", "--memory", "200M", "--dry-run")
     code, line, err = real("submit", "--on", "slurm", *words)
     assert code == 0, err
+    typed = b"bash -c 'sleep 4 | (read x; echo read gave $?)'\r"
 
     with subprocess.Popen(
         ("script", "-qec", line.strip(), "/dev/null"),
@@ -27,16 +31,6 @@ def printed_in_idle_shell(real: Weigh, typed: bytes) -> str:
                 terminal.stdin.write(typed)
                 terminal.stdin.flush()
                 typed = b""
-    return printed.decode()
 
-
-@pytest.mark.slurm
-def test_a_shell_that_nobody_types_into_ends(real: Weigh) -> None:
-    printed = printed_in_idle_shell(real, b"")
-    assert "timed out waiting for input: auto-logout" in printed
-
-
-@pytest.mark.slurm
-def test_a_script_in_it_may_wait_longer_for_its_input(real: Weigh) -> None:
-    reads = b"bash -c 'sleep 3 | (read x; echo read gave $?)'\r"
-    assert "read gave 1\r\n" in printed_in_idle_shell(real, reads)
+    assert b"read gave 1\r\n" in printed
+    assert b"timed out waiting for input: auto-logout" in printed

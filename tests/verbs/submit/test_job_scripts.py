@@ -9,6 +9,7 @@ import pytest
 from following import Weigh
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rigs import EACH_KIND
 from sessions import check_session
 from transcript import check_texts, differences
@@ -60,8 +61,7 @@ NAMES = st.text(
 
 
 def a_script(**changes: object) -> JobScript:
-    fields = {name: getattr(PLAIN, name) for name in PLAIN.__struct_fields__}
-    return JobScript(**(fields | changes))
+    return replace(PLAIN, **changes)
 
 
 def directives(text: str) -> list[str]:

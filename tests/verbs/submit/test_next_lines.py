@@ -14,6 +14,7 @@ from following import Weigh, until
 
 ONCE = "[ -e once ] || { touch once; exit 9; }"
 BUG = "python3 -c 'print(1 / 0)'"
+KNOWN = ("--memory", "50M", "--cpus", "1", "--time", "5m")
 _TITLED = re.compile(
     r"^ +(?:next|fixed\?|follow)(?:: | +)(weigh .*)$|^weigh: .*?: (weigh \w+ .*)$"
 )
@@ -110,8 +111,7 @@ def of_what_waits_in_vain(verb: str) -> Callable[[Weigh], str]:
 def planned(weigh: Weigh) -> str:
     tasks = weigh.folder / "my tasks.txt"
     tasks.write_text("true\ntrue\n")
-    known = ("--memory", "50M", "--cpus", "1", "--time", "5m")
-    return weigh("plan", str(tasks), *known)[1]
+    return weigh("plan", str(tasks), *KNOWN)[1]
 
 
 def checked(weigh: Weigh) -> str:
@@ -125,8 +125,7 @@ def checked(weigh: Weigh) -> str:
 
 def replaced(weigh: Weigh) -> str:
     ended(weigh, "true")
-    known = ("--memory", "50M", "--cpus", "1", "--time", "5m")
-    return weigh("plan", "p.txt", "--replace", *known)[1]
+    return weigh("plan", "p.txt", "--replace", *KNOWN)[1]
 
 
 SCREENS: dict[str, Callable[[Weigh], str]] = {

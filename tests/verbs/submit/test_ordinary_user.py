@@ -1,7 +1,6 @@
 """The whole way as an ordinary user, by the command line alone."""
 
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -56,33 +55,39 @@ def home() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def called_by_user(rig: dict[str, str], home: Path) -> tuple[Call, str]:
+    """Return weigh as the user calls it in *home*, and the PYTHONPATH of its jobs."""
+    python, path = python_for_all()
+    env = {**rig, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
+
+    def weigh(*argv: str, code: int = 0) -> str:
+        ran = as_user([python, "-m", "weigh", *argv], env, str(home))
+        assert ran.returncode == code, ran.stderr
+        return ran.stdout + ran.stderr
+
+    return weigh, path
+
+
 @pytest.mark.slurm
 def test_an_ordinary_user_submits_a_script_and_sees_no_job_of_others(
     slurm: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
-    home: Path = request.getfixturevalue("home")
-    python, path = python_for_all()
-    env = {**slurm, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
-
-    def weigh(*argv: str) -> subprocess.CompletedProcess[str]:
-        return as_user([python, "-m", "weigh", *argv], env, str(home))
+    home: Path = request.getfixturevalue("home")  # the rig makes its owner
+    weigh, _ = called_by_user(slurm, home)
 
     directives = "#!/bin/bash\n#SBATCH --mem=100M --time=5\n"
     (home / "job.sh").write_text(f"{directives}id -un >who\n")
-    sent = weigh("submit", "job.sh")
-    assert sent.returncode == 0, sent.stderr
-    until(lambda: "1 done" in weigh("status", "job.sh").stdout)
+    weigh("submit", "job.sh")
+    until(lambda: "1 done" in weigh("status", "job.sh"))
     assert (home / "who").read_text() == f"{USER}\n"
 
     as_root: dict[str, Any] = {"env": {**os.environ, **slurm}, "cwd": home}
     by_root = run_captured(
         ["sbatch", "--parsable", "-H", "job.sh"], check=True, **as_root
     ).stdout.strip()
-    refused = weigh("cancel", by_root)
-    assert refused.returncode == 2
-    assert f"job {by_root} is root's, not yours" in refused.stderr
-    report = weigh("report", by_root)
-    assert "1 waiting" in report.stdout, report.stdout + report.stderr
+    refused = weigh("cancel", by_root, code=2)
+    assert f"job {by_root} is root's, not yours" in refused
+    assert "1 waiting" in weigh("report", by_root)
     run_captured(["scancel", by_root], check=True, **as_root)
 
 
@@ -91,15 +96,8 @@ def test_an_ordinary_user_submits_follows_and_resumes(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     rig = request.getfixturevalue(name)
-    home: Path = request.getfixturevalue("home")  # the rig makes its owner
-    pwd.getpwnam(USER)
-    python, path = python_for_all()
-    env = {**rig, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
-
-    def weigh(*argv: str, code: int = 0) -> str:
-        ran = as_user([python, "-m", "weigh", *argv], env, str(home))
-        assert ran.returncode == code, ran.stderr
-        return ran.stdout
+    home: Path = request.getfixturevalue("home")
+    weigh, path = called_by_user(rig, home)
 
     lines = "id -un >who; echo >>ran\necho >>ran; [ -e flag ] || ! touch flag\n"
     (home / "t.txt").write_text(lines)

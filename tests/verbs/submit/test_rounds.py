@@ -16,7 +16,7 @@ from sessions import check_session
 from some_requests import a_submitted_job
 from transcript import check_answers
 
-from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
+from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import (
     PartAnswer,
@@ -242,24 +242,6 @@ def test_a_sender_that_fails_at_the_same_moment_is_waited_for(bench: Bench) -> N
     with pytest.raises(UsageError, match="tried at the same moment and failed"):
         other.begin(number)
     ends.join()
-
-
-def test_a_job_that_could_not_be_recorded_is_recorded_later(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(root: str, job: SubmittedJob) -> None:
-        raise StoreError(f"cannot write to {root} {job.id}: no space left")
-
-    sending = bench.begin()
-    with monkeypatch.context() as patched:
-        patched.setattr("weigh.store.jobs.append_job", full)
-        with pytest.raises(StoreError):
-            bench.send(sending)
-        sending.__exit__()
-    assert bench.recorded() == []
-
-    assert bench.sendings().next_number() == 2
-    assert bench.recorded() == ["1"]
 
 
 def test_a_local_job_whose_starter_was_killed_is_found(tmp_path: Path) -> None:

@@ -230,13 +230,3 @@ def test_a_dry_run_of_a_command_leaves_nothing_behind(
 
     assert (code, out[:11]) == (0, "#!/bin/bash")
     assert not list(here.folder.iterdir())
-
-
-def test_one_option_names_who_is_notified(here: Weigh, faked: FakedSlurm) -> None:
-    assert faked.bin.exists()
-    words = ("--notify", "me@uni.edu", "--notify", "ssh me@host date", "--dry-run")
-
-    out = here("submit", "plan/p", "--on", "slurm", *words)[1]
-
-    assert "#SBATCH --mail-user=me@uni.edu\n" in out
-    assert "ssh me@host date" in out

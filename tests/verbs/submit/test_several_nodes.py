@@ -14,106 +14,81 @@ pytestmark = pytest.mark.slurm
 MEETING = '"$SLURMD_NODENAME $PET_NODE_RANK $PET_NNODES $MASTER_ADDR $MASTER_PORT"'
 
 
-@pytest.fixture
-def weigh(real: Weigh) -> Weigh:
-    return real
-
-
-def plan(weigh: Weigh, *lines: str, options: tuple[str, ...]) -> str:
-    (weigh.folder / "p.txt").write_text("".join(f"{line}\n" for line in lines))
-    said = ("--memory", "100M", "--cpus", "1", "--time", "5m")
-    code, _, err = weigh("plan", "p.txt", *said, *options)
-    assert code == 0, err
-    return "plan/p"
-
-
-def test_each_node_runs_the_task_and_knows_where_to_meet(weigh: Weigh) -> None:
-    made = plan(weigh, f"echo {MEETING} >at_$SLURM_NODEID", options=("--nodes", "2"))
-
-    assert weigh.finish(weigh.submit(made)) == {"COMPLETED": 1}
-
-    first, second = ((weigh.folder / f"at_{n}").read_text().split() for n in (0, 1))
-    assert {first[0], second[0]} <= {"cn1", "cn2", "cn3"}
-    assert first[0] != second[0]
-    assert (first[1:3], second[1:3]) == (["0", "2"], ["1", "2"])
-    assert first[3:] == second[3:]
-    assert int(first[4]) > 1023
-
-
-def test_the_nodes_of_a_command_are_in_one_record_of_it(weigh: Weigh) -> None:
-    job = weigh.submit("--nodes", "2", "--memory", "100M", "--", "sleep", "0.3")
-    weigh.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
-
-    _, out, _ = weigh("records", "--json")
-    found = [one["id"] for one in json.loads(out)["records"]]
-    records = [json.loads(weigh("records", "export", one)[1]) for one in found]
-    (own,) = (one for one in records if one["command"] == ["bash", "-c", "sleep 0.3"])
-    assert [node["ranks"] for node in own["nodes"]] == [1, 1]
-
-
-def test_the_memory_of_a_task_is_that_of_its_largest_node(weigh: Weigh) -> None:
+def test_one_record_has_the_nodes_of_a_command_and_the_memory_of_the_largest(
+    real: Weigh,
+) -> None:
     hold = "held = bytearray(150 << 20); import time; time.sleep(2)"
-    own = ("srun", "--ntasks-per-node=1", sys.executable, "-c", hold)
-    job = weigh.submit("--nodes", "2", "--memory", "400M", "--", *own)
-    weigh.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
+    own = (sys.executable, "-c", hold)
+    job = real.submit("--nodes", "2", "--memory", "400M", "--", *own)
+    real.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
 
-    _, out, _ = weigh("report", job, "--json")
-    (row,) = json.loads(out)["rows"]
+    (row,) = json.loads(real("report", job, "--json")[1])["rows"]
     assert 150 << 20 < row["memory"] < 220 << 20
+    found = [one["id"] for one in json.loads(real("records", "--json")[1])["records"]]
+    records = [json.loads(real("records", "export", one)[1]) for one in found]
+    # beside that of the srun which starts it on both nodes
+    (of_task,) = (one for one in records if one["command"][-1][:4] != "srun")
+    assert [node["ranks"] for node in of_task["nodes"]] == [1, 1]
 
 
-def test_a_task_on_two_gpus_is_given_both(weigh: Weigh) -> None:
-    made = plan(
-        weigh,
-        'echo "$CUDA_VISIBLE_DEVICES" >seen',
-        options=("--gpu", "v100", "--gpus", "2"),
-    )
+def test_a_task_on_two_gpus_is_given_both(real: Weigh) -> None:
+    words = ("--gpu", "v100", "--gpus", "2")
+    made = real.plan('echo "$CUDA_VISIBLE_DEVICES" >seen', words=words)
 
-    assert weigh.finish(weigh.submit(made)) == {"COMPLETED": 1}
-    seen = (weigh.folder / "seen").read_text().strip().split(",")
+    assert real.finish(real.submit(made)) == {"COMPLETED": 1}
+    seen = (real.folder / "seen").read_text().strip().split(",")
     assert len(set(seen)) == 2
 
 
-def test_what_failed_on_one_of_two_nodes_is_run_again_on_both(weigh: Weigh) -> None:
+def test_each_node_runs_the_task_and_what_failed_on_one_runs_again_on_both(
+    real: Weigh,
+) -> None:
     once = '[ ! -e broken ] || exit "$SLURM_NODEID"; touch again_$SLURM_NODEID'
-    (weigh.folder / "broken").touch()
-    job = weigh.submit(plan(weigh, once, options=("--nodes", "2")))
-    assert weigh.finish(job) == {"FAILED": 1}
+    line = f"echo {MEETING} >at_$SLURM_NODEID; {once}"
+    (real.folder / "broken").touch()
+    job = real.submit(real.plan(line, words=("--nodes", "2")))
+    assert real.finish(job) == {"FAILED": 1}
+    first, second = ((real.folder / f"at_{n}").read_text().split() for n in (0, 1))
+    assert {first[0], second[0]} <= {"cn1", "cn2", "cn3"}
+    assert first[0] != second[0]
+    assert (first[1:3], second[1:3]) == (["0", "2"], ["1", "2"])
+    assert first[3:] == second[3:]  # where to meet
+    assert int(first[4]) > 1023
 
-    (weigh.folder / "broken").unlink()
-    weigh.resume(job)
+    (real.folder / "broken").unlink()
+    real.resume(job)
 
-    assert weigh.finish(job) == {"COMPLETED": 1}
-    assert (weigh.folder / "again_1").exists()
+    assert real.finish(job) == {"COMPLETED": 1}
+    assert (real.folder / "again_1").exists()
 
 
-def test_an_element_has_the_ranks_that_its_task_starts(weigh: Weigh) -> None:
+def test_an_element_has_the_ranks_that_its_task_starts(real: Weigh) -> None:
     own = (
         "srun -n4 bash -c 'echo $SLURMD_NODENAME $OMP_NUM_THREADS >rank_$SLURM_PROCID'"
     )
-    made = plan(weigh, own, options=("--nodes", "2"))
-    job = weigh.submit(made)
+    made = real.plan(own, words=("--nodes", "2"))
+    job = real.submit(made)
 
-    assert weigh.finish(job) == {"COMPLETED": 1}
-    ranks = [(weigh.folder / f"rank_{n}").read_text().split() for n in range(4)]
+    assert real.finish(job) == {"COMPLETED": 1}
+    ranks = [(real.folder / f"rank_{n}").read_text().split() for n in range(4)]
     assert sorted(Counter(node for node, _ in ranks).values()) == [2, 2]
     assert {threads for _, threads in ranks} == {"1"}
 
 
 def test_what_was_measured_on_ranks_is_planned_and_submitted_as_ranks(
-    weigh: Weigh,
+    real: Weigh,
 ) -> None:
     hold = f"{WAIT_FOR_AGENTS}\nheld = bytearray(60 << 20)\nwait_for_agents()\n"
-    (weigh.folder / "hold.py").write_text(hold)
+    (real.folder / "hold.py").write_text(hold)
     own = ("srun", "-n4", sys.executable, "hold.py")
     first = ("--memory", "400M", "--cpus", "2", "--time", "5m")
-    job = weigh.submit("--nodes", "2", *first, "--", *own)
+    job = real.submit("--nodes", "2", *first, "--", *own)
     # the record is written after the task counts as done
-    weigh.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
+    real.wait_for(job, lambda one: one["elements"] == {"COMPLETED": 1})
 
-    (weigh.folder / "p.txt").write_text(f"{shlex.join(own)}\n")
-    code, out, err = weigh("plan", "p.txt")
+    (real.folder / "p.txt").write_text(f"{shlex.join(own)}\n")
+    code, out, err = real("plan", "p.txt")
     assert code == 0, err
     assert "4 ranks on 2 nodes with 2 CPUs" in out
-    again = weigh.submit("plan/p")
-    assert weigh.finish(again) == {"COMPLETED": 1}
+    again = real.submit("plan/p")
+    assert real.finish(again) == {"COMPLETED": 1}

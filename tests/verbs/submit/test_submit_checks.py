@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from called_weigh import called_here, work_alone_in
 from following import Weigh
 from sessions import check_session
 from written_programs import write_program
@@ -60,37 +59,14 @@ def test_an_edited_plan_that_is_none_is_refused_in_one_line(
     assert why in err
 
 
-def test_limits_that_cannot_be_asked_are_no_note_on_a_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    work_alone_in(tmp_path, monkeypatch)
-    for name in ("sbatch", "scontrol", "sinfo", "squeue"):
-        write_program(tmp_path / name, "echo fatal: no source >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    lines = ("#!/bin/bash", "#SBATCH --mem=1G", "#SBATCH --time=02:00:00", "true")
-    Path("job.sh").write_text("\n".join(lines))
-
-    _, _, err = called_here(capfd)("submit", "--dry-run", "job.sh")
-
-    assert "limits not checked: " in err
-    assert "on the script" not in err
-
-
 @pytest.mark.slurm
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (("-p", "shrt"), "queue shrt does not exist: refused (did you mean short?)"),
         (("-A", "nosuch"), "Invalid account or account/partition combination"),
-        (("--memory", "40G"), "the largest node of short has 31.2 GiB"),
-        (("--cpus", "9"), "9 CPUs on one node"),
         (("--gpus", "p100"), "GPU type p100 does not exist"),
-        (("-p", "long", "--gpus", "v100"), "1 v100 GPU on one node; long has none"),
-        (("--time", "31m"), "short allows 30 m 00 s: refused (queues long, gpu"),
         (("--licenses=matlab",), "reject the job: Invalid license specification"),
-        (("--after", "4711"), "job 4711 is not known"),
-        (("--array=0-3",), "--array is set by the job script"),
-        (("--time=24:00:00",), "short allows 30 m 00 s"),
     ],
 )
 def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
@@ -103,18 +79,15 @@ def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
     assert real("status", "last")[0] == 2  # no job was submitted
 
 
-ELSEWHERE = pytest.mark.integrations
-
-
 @pytest.mark.gridengine
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (("-l", "h_vmem=64G"), "has 32.0 GiB"),
         (("--gpus", "9"), "9 GPUs on one node; the cluster has 4"),
-        pytest.param(("--cpus", "20"), "20 CPUs on one node", marks=ELSEWHERE),
-        (("--queue", "short", "--time", "20h"), "short allows 12 h 00 m"),
-        pytest.param(("--l=arch=vax",), "would never start", marks=ELSEWHERE),
+        pytest.param(
+            ("--l=arch=vax",), "would never start", marks=pytest.mark.integrations
+        ),
     ],
 )
 def test_what_grid_engine_would_keep_for_ever_is_refused(
@@ -160,6 +133,33 @@ def test_the_users_defaults_add_to_a_request_and_replace_nothing_of_it(
     said = " ".join(err.split())
     assert "GPUs: 0 requested, but the scheduler recorded 1" in said
     assert said.count("recorded") == 1
+
+
+SITE = """\
+[cluster]
+memory = "per-cpu"
+exclusive = true
+constraint = "v100"
+account = "lab"
+require = ["account"]
+"""
+
+
+@pytest.mark.slurm
+def test_slurm_takes_a_job_as_the_site_wants_it(real: Weigh) -> None:
+    (real.folder / "weigh.toml").write_text(SITE)
+    words = ("--memory", "900M", "--cpus", "3", "--time", "5m", "--", "env")
+
+    code, out, err = real("submit", "--on", "slurm", *words)
+
+    assert code == 0, err
+    assert "recorded" not in err  # Slurm understood all of the request
+    job = out.split(" as job ")[1].split()[0].strip(";,")
+    shown = subprocess.check_output(("scontrol", "show", "job", job), text=True)
+    assert "MinMemoryCPU=300M" in shown
+    assert "Features=v100" in shown
+    assert "OverSubscribe=NO" in shown
+    real.finish(job)
 
 
 @pytest.mark.slurm

@@ -11,7 +11,6 @@ from weigh.errors import SchedulerError
 from weigh.flow.follow import dependency
 from weigh.flow.here import Here
 
-EACH = mainly("slurm", "gridengine")
 ONCE = "[ -e once ] || { touch once; exit 9; }; echo task >>order"
 BUG = "[ -e fixed ] && echo task >>order"
 GATHER = "echo gathered $(wc -l <order) >>order"
@@ -27,7 +26,7 @@ def submitted(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
     return document["job"]["id"], document["then"]
 
 
-@EACH
+@mainly("slurm")
 def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
     plan = weigh.plan("sleep 1; echo task >>order", ONCE, name="a")
 
@@ -38,7 +37,7 @@ def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
     assert weigh.status(first)["tasks"] == {"COMPLETED": 2}
 
 
-@EACH
+@mainly("gridengine")
 def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:

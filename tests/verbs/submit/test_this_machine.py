@@ -210,22 +210,22 @@ def test_a_task_may_begin_with_a_word_of_the_shell_and_a_missing_program_ends_on
     assert here.finish(here.submit(plan)) == {"COMPLETED": 3, "FAILED": 2}
 
 
-def test_a_task_that_is_not_executable_is_reported_as_such(here: Weigh) -> None:
-    (here.folder / "train").write_text("echo\n")
-    job = here.submit(here.plan("./train --epochs 3"))
+@pytest.mark.parametrize(
+    ("task", "reasons"),
+    [
+        ("./train --epochs 3", ("not executable: chmod +x ./train",)),
+        ("./bin/train", ("not found on", "Not a directory")),
+    ],
+)
+def test_a_program_that_cannot_be_run_shows_why(
+    here: Weigh, task: str, reasons: tuple[str, ...]
+) -> None:
+    for name in ("train", "bin"):  # a file, which root cannot enter either
+        (here.folder / name).write_text("echo\n")
+    job = here.submit(here.plan(task))
     assert here.finish(job) == {"FAILED": 1}
     (failure,) = here.status(job)["failures"]
-    assert failure["reason"] == "not executable: chmod +x ./train"
-    assert here.resume(job)["again"] == []
-
-
-def test_a_program_by_a_path_that_is_not_found_shows_why(here: Weigh) -> None:
-    (here.folder / "bin").write_text("no folder, which root cannot enter either\n")
-    job = here.submit(here.plan("./bin/train"))
-    assert here.finish(job) == {"FAILED": 1}
-    (failure,) = here.status(job)["failures"]
-    assert "not found on" in failure["reason"]
-    assert "Not a directory" in failure["reason"]
+    assert all(reason in failure["reason"] for reason in reasons)
     # it will not be found again: status and resume leave it to a person
     assert here.status(job)["way_out"].endswith("--also bugs")
     assert here.resume(job)["again"] == []
