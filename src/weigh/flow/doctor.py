@@ -13,11 +13,12 @@ from contextlib import suppress
 import msgspec
 
 from weigh import config
+from weigh.answers_in_time import in_time
 from weigh.errors import FormatError, GpuError, NoGpuError, WeighError, close_names
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.plan.directory import read_plan
-from weigh.flow.site.ask import CommandRunner, in_time, run_query_command
+from weigh.flow.site.ask import CommandRunner, run_query_command
 from weigh.flow.site.cluster import site_warnings
 from weigh.flow.site.schedulers import current_user
 from weigh.measure.programs import SITE_FILE, VARIABLE, read_sign_table

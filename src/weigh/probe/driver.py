@@ -101,11 +101,13 @@ def open_probe(environment: Mapping[str, str]) -> "GpuProbe":
     raise absence
 
 
-def visible_gpus() -> "GpuProbe | None":
-    """Return a probe of the GPUs that this process can see; None where none can be.
+def visible_gpus() -> "GpuProbe":
+    """Return a probe of the GPUs that this process can see.
 
     Raises:
-        NoGpuError: a driver is here, and no GPU.
+        NoGpuError: there is none.
         GpuError: the driver does not start.
     """
-    return open_probe(os.environ) if gpu_may_be_present(os.environ) else None
+    if not gpu_may_be_present(os.environ):
+        raise NoGpuError("no GPU here")
+    return open_probe(os.environ)

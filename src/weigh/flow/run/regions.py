@@ -16,7 +16,7 @@ from weigh.measure.region.tracker import (
     RegionTracker,
     current,
     print_error,
-    report_at_exit,
+    process,
     report_now,
 )
 from weigh.model.record import ProgramRegions
@@ -126,10 +126,15 @@ def _show_gpus(name: str) -> None:
         current().warn(f"after {name}: no GPU is visible")
         return
     lines = [
-        region_lines.render_gpu(gpu.index, gpu.name, used, gpu.memory_total)
-        for gpu, used in gpus
+        region_lines.render_gpu(
+            gpu.device.index,
+            gpu.device.name,
+            None if gpu.last is None else gpu.last.memory_used,
+            gpu.device.memory_total,
+        )
+        for gpu in gpus
     ]
     print_error("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))
 
 
-report_at_exit(_render)
+process.report = _render

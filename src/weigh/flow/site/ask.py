@@ -1,10 +1,9 @@
 """Run other programs with a time limit, one or several in parallel."""
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from weigh.answers_in_time import in_time
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import CommandOutput, run_as_is, run_scheduler_command
 from weigh.schedulers.kind import SchedulerQuery
@@ -13,8 +12,6 @@ from weigh.units import Seconds
 PATIENCE = 10.0  # seconds
 _AFTER_THE_KILL = 2.0  # how long to wait for a killed process
 _AT_ONCE = 8  # commands in parallel
-
-T = TypeVar("T")
 
 
 class CommandRunner(Protocol):
@@ -92,38 +89,3 @@ def query(
         return ask_all(commands, env=env, run_command=run_command, patience=patience)
 
     return run_all
-
-
-def in_time(
-    functions: Sequence[Callable[[], T]], *, patience: Seconds
-) -> list[T | None]:
-    """Call *functions* in parallel; the result is None for one that is too slow.
-
-    A call that hangs (an unreachable file server) keeps its thread; we do not wait.
-    """
-    results: dict[int, T] = {}
-    errors: list[Exception] = []
-
-    def call(place: int, function: Callable[[], T]) -> None:
-        try:
-            results[place] = function()
-        except Exception as error:  # noqa: BLE001 - raised again in the calling thread
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=call, args=(place, function), daemon=True)
-        for place, function in enumerate(functions)
-    ]
-    for thread in threads:
-        thread.start()
-    _join_all(threads, patience)
-    if errors:
-        raise errors[0]
-    return [results.get(place) for place in range(len(functions))]
-
-
-def _join_all(threads: Sequence[threading.Thread], patience: Seconds) -> None:
-    # one deadline for all: they run in parallel
-    end = time.monotonic() + patience
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))

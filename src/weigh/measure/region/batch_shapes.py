@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401 - any loader's batch, any data set's sample
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,6 +13,11 @@ class BatchShape(NamedTuple):
     rows: int
     longest: int
     total: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> "BatchShape":
+        """Return the shape of samples of such lengths."""
+        return cls(len(lengths), max(lengths, default=0), sum(lengths))
 
     @property
     def padded(self) -> int:
@@ -47,15 +53,11 @@ def shape_of_rows(rows: Any) -> BatchShape | None:
         # a padded tensor: each row is as long as the longest
         if hasattr(rows, "shape"):
             lengths = [int(prod(rows.shape[1:]))] * len(rows)
-            return _shape_of(lengths) if len(rows.shape) > 1 else None
+            return BatchShape.of(lengths) if len(rows.shape) > 1 else None
         is_list = isinstance(rows, list | tuple)
-        return _shape_of([*map(len, rows)]) if is_list else None
+        return BatchShape.of([*map(len, rows)]) if is_list else None
     except Exception:  # noqa: BLE001 - any error of a foreign batch
         return None
-
-
-def _shape_of(lengths: list[int]) -> BatchShape:
-    return BatchShape(len(lengths), max(lengths, default=0), sum(lengths))
 
 
 def sample_length(sample: Any) -> int:

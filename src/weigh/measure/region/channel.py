@@ -10,8 +10,7 @@ the same for all processes of a machine.
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -95,11 +94,9 @@ class RegionFile:
         self.is_under_weigh_run = self.at_the_end = False
         # a process id may be used again while the run lasts
         self.process = f"{os.getpid()}.{time.time_ns():x}"
-        self.rank: RecordedRank | None = None
+        host = os.uname().nodename if hasattr(os, "uname") else None
         own = rank_in_environment(env)
-        if own is not None:
-            host = os.uname().nodename if hasattr(os, "uname") else None
-            self.rank = RecordedRank(own.rank, host, os.getpid())
+        self.rank = own and RecordedRank(own.rank, host, os.getpid())
         self._warn = warn
         # the program may change its directory; "": not under weigh run; None: it failed
         self._path: str | None = path and os.path.abspath(path)
@@ -124,7 +121,14 @@ class RegionFile:
                 os.close(descriptor)
         except OSError as error:
             self._path = None
-            self._warn_why(error)
+            if not isinstance(error, FileNotFoundError):
+                self._warn(f"regions do not reach weigh run: {error.strerror}")
+            # else weigh run has read it and ended
+            elif not self.is_under_weigh_run:
+                self._warn(
+                    "the file of weigh run is not here (another machine or a "
+                    "container): regions are reported here instead"
+                )
 
     def keep_peak(self, line: ProcessLine) -> bool:
         """Write the process's own peak before it is lost; return False on failure."""
@@ -145,26 +149,11 @@ class RegionFile:
         """Return whether it is time to write the changes."""
         return bool(self._path) and (current_time >= self._due or self.at_the_end)
 
-    def _warn_why(self, os_error: OSError) -> None:
-        if not isinstance(os_error, FileNotFoundError):
-            self._warn(f"regions do not reach weigh run: {os_error.strerror}")
-        elif not self.is_under_weigh_run:
-            self._warn(
-                "the file of weigh run is not here (another machine or a container): "
-                "regions are reported here instead"
-            )  # else weigh run has read it and ended
-
 
 def read_channel(
     path: str, *, started: Seconds, ended: Seconds | None = None
 ) -> ProgramRegions:
-    """Read the regions that the job's processes wrote; empty if there are none.
-
-    Args:
-        path: the file of WEIGH_CHANNEL.
-        started: start of the run on :data:`clock`; times become seconds since then.
-        ended: end of the run; phases that are still open end then.
-    """
+    """Read the regions that the job's processes wrote to the file of WEIGH_CHANNEL."""
     return regions_of_lines(_channel_lines(path), started=started, ended=ended)
 
 
@@ -187,7 +176,13 @@ def _channel_lines(path: str) -> Iterator[Line]:
 def regions_of_lines(
     lines: Iterable[Line], *, started: Seconds, ended: Seconds | None
 ) -> ProgramRegions:
-    """Return the regions that *lines* state, as for :func:`read_channel`."""
+    """Return the regions that *lines* state; empty if there are none.
+
+    Args:
+        lines: those of the file, or of this process.
+        started: start of the run on :data:`clock`; times become seconds since then.
+        ended: end of the run; phases that are still open end then.
+    """
     processes: dict[str, ProcessLine] = {}
     phases: dict[tuple[str, tuple[str, ...]], ProgramPhase] = {}
     loops: dict[tuple[str, str], BatchesLine] = {}
@@ -217,14 +212,23 @@ def regions_of_lines(
             known = gpus.get(gpu.uuid, gpu)
             higher = most(known.peak_memory, gpu.peak_memory)
             gpus[gpu.uuid] = msgspec.structs.replace(known, peak_memory=higher)
+
+    def since(time: Seconds | None) -> Seconds:
+        return max(0.0, (time or 0.0) - started)
+
     return ProgramRegions(
         phases=tuple(
-            _since(phase, started, ended)
-            for phase in in_order(_phases_by_rank(phases, processes))
+            msgspec.structs.replace(
+                phase, start=since(phase.start), end=since(phase.end)
+            )
+            for phase in _until(ended, in_order(_phases_by_rank(phases, processes)))
         ),
-        batches=_loops_since(loops.values(), started),
+        batches=tuple(
+            msgspec.structs.replace(loop, start=since(loop.start), end=since(loop.end))
+            for loop in _longest_loops_first(loops.values())
+        ),
         events=tuple(
-            ProgramEvent(event.name, max(0.0, event.time - started), event.value)
+            msgspec.structs.replace(event, time=since(event.time))
             for event in sorted(events, key=lambda event: event.time)
         ),
         ranks=tuple(ranks[rank] for rank in sorted(ranks)),
@@ -294,42 +298,35 @@ def joined_phases(
     )
 
 
-def _since(
-    phase: ProgramPhase, started: Seconds, ended: Seconds | None
-) -> ProgramPhase:
-    end, wall = phase.end, phase.wall_time
-    if phase.calls == 0 and ended is not None:
-        end, wall = max(ended, phase.start), max(0.0, ended - phase.start)
-    return msgspec.structs.replace(
-        phase,
-        start=max(0.0, phase.start - started),
-        end=max(0.0, end - started),
-        wall_time=wall,
-    )
+def _until(
+    ended: Seconds | None, phases: Iterable[ProgramPhase]
+) -> Iterator[ProgramPhase]:
+    """Yield the phases; one that never ended lasts until the run did."""
+    for phase in phases:
+        if phase.calls == 0 and ended is not None:
+            end = max(ended, phase.start)
+            wall = end - phase.start
+            yield msgspec.structs.replace(phase, end=end, wall_time=wall)
+        else:
+            yield phase
 
 
-def _loops_since(
-    lines: Iterable[BatchesLine], started: Seconds
-) -> tuple[BatchTimes, ...]:
-    """Return the loops, the longest first.
+def _longest_loops_first(lines: Collection[BatchesLine]) -> list[BatchTimes]:
+    """Return the loops.
 
     What a forecast leaves out is of the whole run: the loops of a process run one after
     another, those of several at the same time.
     """
-    left_out = Counter[str]()
+    left_out: dict[str, Seconds] = {}
     for line in lines:
         if line.batches.forecast is not None:
-            left_out[line.process] += line.batches.forecast.left_out  # type: ignore[assignment] # seconds
+            more = line.batches.forecast.left_out
+            left_out[line.process] = left_out.get(line.process, 0.0) + more
     loops: list[BatchTimes] = []
     for line in lines:
-        loop = line.batches
-        if loop.forecast is not None:
-            forecast = msgspec.structs.replace(
-                loop.forecast, left_out=max(left_out.values())
-            )
-            loop = msgspec.structs.replace(loop, forecast=forecast)
-        if loop.start is not None and loop.end is not None:
-            start, end = max(0.0, loop.start - started), max(0.0, loop.end - started)
-            loop = msgspec.structs.replace(loop, start=start, end=end)
-        loops.append(loop)
-    return tuple(sorted(loops, key=lambda loop: -loop.count * (loop.time_mean or 0)))
+        forecast = line.batches.forecast
+        if forecast is not None:
+            most_left_out = max(left_out.values())
+            forecast = msgspec.structs.replace(forecast, left_out=most_left_out)
+        loops.append(msgspec.structs.replace(line.batches, forecast=forecast))
+    return sorted(loops, key=lambda loop: -loop.count * (loop.time_mean or 0))

@@ -6,24 +6,22 @@ second, and not again after it did not answer.
 
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from weigh.answers_in_time import in_time
 from weigh.errors import NoGpuError, WeighError
 from weigh.measure.gpu_account import GpuAccount
 from weigh.measure.gpu_sampler import ReadingBudget
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
+from weigh.probe.gpu import GpuProbe, GpuReading
 from weigh.probe.gpu_libraries import read_torch, torch_number
 from weigh.probe.proc import parse_stat
 from weigh.regular_file import file_head
 from weigh.units import Bytes, Seconds
 
-ProbeFactory = Callable[[], GpuProbe | None]
-_T = TypeVar("_T")
+ProbeFactory = Callable[[], GpuProbe]
 # seconds that a driver that hangs stops the program, once; one without persistence mode
 # starts slowly
 _PATIENCE: Seconds = 10.0
@@ -71,7 +69,7 @@ class RegionGpuMeter:
         self._patience = patience
         self._probe: GpuProbe | None = None
         # by UUID, in CUDA's and torch's order
-        self._accounts: dict[str, GpuAccount] = {}
+        self.accounts: dict[str, GpuAccount] = {}
         self._moment: tuple[GpuMemory, ...] = ()
         self._budget = ReadingBudget(_SHARE, _CREDIT)
         self._next: Seconds = 0.0  # until then the last reading counts
@@ -87,10 +85,7 @@ class RegionGpuMeter:
         if self._factory is None or now < self._next:
             return self._moment
         try:
-            changed = call_within_seconds(self._patience, lambda: self._ask(now))
-            self._take(now, {reading.uuid: reading for reading in changed})
-            if self._probe is None:
-                self.close()
+            self._take(now, self._readings(self._factory, now))
         except NoGpuError:
             self.close()
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
@@ -100,13 +95,6 @@ class RegionGpuMeter:
         end = self._clock()
         self._next = end + self._budget.pause_after(end - now, end)
         return self._moment
-
-    def in_use(self) -> tuple[tuple[GpuDevice, Bytes | None], ...]:
-        """Return each GPU with what all users held of it at the last reading."""
-        return tuple(
-            (account.device, None if account.last is None else account.last.memory_used)
-            for account in self._accounts.values()
-        )
 
     def close(self) -> None:
         """Stop calling the driver."""
@@ -125,24 +113,37 @@ class RegionGpuMeter:
                 index=account.device.index,
                 device_peak_memory=account.device_peak,
             )
-            for uuid, account in self._accounts.items()
+            for uuid, account in self.accounts.items()
             if account.last is not None
         )
 
-    def _ask(self, now: Seconds) -> tuple[GpuReading, ...]:
-        """Read the GPUs whose memory has changed, and only that, which is cheap."""
-        if self._probe is None and self._factory is not None:
-            self._probe = self._factory()
-            devices = self._probe.devices() if self._probe is not None else ()
-            # what is in use at the first reading is not the program's
-            self._accounts = {one.uuid: GpuAccount(one, now) for one in devices}
-        return () if self._probe is None else self._probe.read(activity=False)
+    def _readings(self, factory: ProbeFactory, now: Seconds) -> tuple[GpuReading, ...]:
+        """Read the memory of the GPUs where it has changed, which is cheap.
 
-    def _take(self, now: Seconds, changed: Mapping[str, GpuReading]) -> None:
+        Raises:
+            TimeoutError: the driver does not answer.
+        """
+
+        def ask() -> tuple[GpuReading, ...]:
+            if self._probe is None:
+                self._probe = factory()
+                # what is in use at the first reading is not the program's
+                self.accounts = {
+                    one.uuid: GpuAccount(one, now) for one in self._probe.devices()
+                }
+            return self._probe.read(activity=False)
+
+        (readings,) = in_time([ask], patience=self._patience)
+        if readings is None:
+            raise TimeoutError(f"the driver does not answer for {self._patience:g} s")
+        return readings
+
+    def _take(self, now: Seconds, readings: Iterable[GpuReading]) -> None:
+        changed = {reading.uuid: reading for reading in readings}
         torch_devices = read_torch(sys.modules.get("torch"))
         torch_uuids = [torch_device.uuid for torch_device in torch_devices]
         moment = []
-        for number, (uuid, account) in enumerate(self._accounts.items()):
+        for number, (uuid, account) in enumerate(self.accounts.items()):
             # one whose memory has not changed, as under a caching allocator, keeps what
             # was read of it
             reading = changed.get(uuid)
@@ -164,33 +165,6 @@ def is_descendant(pid: int) -> bool:
         # it is gone, or there is no such system
         pid = 0 if times is None else times.parent
     return pid == own
-
-
-def call_within_seconds(seconds: Seconds, call: Callable[[], _T]) -> _T:
-    """Call a function in another thread; abandon it after *seconds*.
-
-    Raises:
-        TimeoutError: it did not answer in time.
-        Exception: what *call* raised.
-    """
-    answers: list[_T] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            answers.append(call())
-        except Exception as error:  # noqa: BLE001 - handed over
-            errors.append(error)
-
-    # a daemon thread: if the driver hangs, the program can still end
-    thread = threading.Thread(target=run, name="weigh-gpu-reading", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise TimeoutError(f"the driver does not answer for {seconds:g} s")
-    return answers[0]
 
 
 def most(one: Bytes | None, other: Bytes | None) -> Bytes | None:

@@ -57,7 +57,7 @@ class TimedLoop(msgspec.Struct, Generic[_Batch], eq=False):
         if os.environ.get(_WORST_BATCH) == "1":
             longest_first = worst_batch.LongestBatchesFirst(iterable, self.size)
             iterable = longest_first
-            sync = sync or longest_first.is_chosen  # the few times count for all
+            sync = sync or bool(longest_first.order)  # the few times count for all
             if longest_first.note is not None:
                 tracker.warn(f"--worst-batch: {longest_first.note}")
         times, total = running.times, running.total

@@ -13,16 +13,18 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
 from math import isnan
 from threading import RLock
 from types import ModuleType
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.measure.gpu_account import GpuAccount
 from weigh.measure.region.batch_shapes import rows_of_batch, shape_of_rows
 from weigh.measure.region.channel import (
     BOUND,
@@ -54,7 +56,6 @@ from weigh.model.record import (
     WholeLoopForecast,
 )
 from weigh.probe.driver import visible_gpus
-from weigh.probe.gpu import GpuDevice
 from weigh.probe.gpu_libraries import wait_quietly
 from weigh.probe.own_memory import OwnMemory, own_memory
 from weigh.robust import median_of
@@ -67,8 +68,7 @@ except ImportError:  # Windows
     resource = None
 
 Report = Callable[["RegionTracker"], str]
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+_Step = TypeVar("_Step", bound=Callable[..., Any])
 _Key = tuple[str, ...] | str  # of a phase the names, of a loop size and length
 
 # a program that makes up names, sizes or events without end stays within some MiB
@@ -153,21 +153,20 @@ class MeasuredRegion(OpenRegion, eq=False):
             self.wall_time, self.cpu_time = now - self.start, cpu - self.cpu_start
             tracker.leave(self)
 
-    def figures(self, peak_source: str | None = None) -> ProgramPhase:
-        """Return the figures of a call; of its peak only where it has a source."""
-        wall, has_ended = self.wall_time or 0.0, peak_source is not None
+    def figures(self, peak_source: str) -> ProgramPhase:
+        """Return the figures of this call, which has ended."""
         return ProgramPhase(
             self.path[-1],
             len(self.path) - 1,
-            int(has_ended),
+            1,
             self.start,
-            self.start + wall,
-            wall,
+            self.start + (self.wall_time or 0.0),
+            self.wall_time or 0.0,
             self.cpu_time,
             memory_before=self.before,
             memory_after=self.after,
-            peak_memory=self.peak_memory if has_ended else None,
-            gpus=self.gpus if has_ended else (),
+            peak_memory=self.peak_memory,
+            gpus=self.gpus,
             source=None if self.peak_memory is None else peak_source,
         )
 
@@ -286,28 +285,24 @@ class RunningLoop(OpenRegion, eq=False, kw_only=True):
             Exception: the batch cannot be counted.
         """
         self.length, self.has_lengths = 0, False
-        is_plain = type(batch) is self.plain
-        rows = batch if is_plain else rows_of_batch(batch, self.total.batches.size)
+        rows = rows_of_batch(batch, self.total.batches.size)
         # rows that are the batch itself: so are those of the next one of this type
         if rows is batch:
             self.plain = type(batch)
         shape = shape_of_rows(rows)
-        if shape is not None:
-            self.length, self.has_lengths = shape.longest, True
-            if self.shortest is None or self.length < self.shortest:
-                self.shortest = self.length
-        return 1 if isinstance(rows, str | bytes) else len(rows)
+        if shape is None:
+            return len(rows)
+        self.length, self.has_lengths = shape.longest, True
+        if self.shortest is None or self.length < self.shortest:
+            self.shortest = self.length
+        return shape.rows
 
 
-def _measures_or_turns_off(
-    step: "Callable[Concatenate[RegionTracker, _P], _T]",
-) -> "Callable[Concatenate[RegionTracker, _P], _T | None]":
+def _measures_or_turns_off(step: _Step) -> _Step:
     """Run a step under the tracker's lock; an error turns measuring off, with None."""
 
     @wraps(step)
-    def run(
-        tracker: "RegionTracker", /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> _T | None:
+    def run(tracker: "RegionTracker", *args: Any, **kwargs: Any) -> Any:
         if tracker.is_off:
             return None
         try:
@@ -319,7 +314,7 @@ def _measures_or_turns_off(
             tracker.warn(f"regions are no longer measured: {name}: {error}")
             return None
 
-    return run
+    return run  # type: ignore[return-value] # called in the same way
 
 
 class RegionTracker:
@@ -342,7 +337,7 @@ class RegionTracker:
         memory: OwnMemory | None = None,
         gpus: ProbeFactory | None = None,
     ) -> None:
-        self.changes = 0  # of the figures in a report
+        self.has_news = False  # figures that no report has shown
         self.is_off = False
         self.lock = RLock()
         self._warned: set[str] = set()
@@ -351,7 +346,6 @@ class RegionTracker:
         self._resets = env.get("WEIGH_EXACT_PHASES") != "0"
         self._peak: Bytes | None = None
         self._meter = RegionGpuMeter(gpus, clock, self.warn)
-        self._moment: tuple[GpuMemory, ...] = ()  # of the GPUs
         self._open: set[OpenRegion] = set()
         self._phases: dict[tuple[str, ...], ProgramPhase] = {}
         self._loops: dict[str, LoopTotal] = {}
@@ -372,7 +366,8 @@ class RegionTracker:
         phase.path, phase.parent, phase.start = path, parent, clock()
         self._begin(phase)
         if path not in self._phases:
-            self._phases[path] = phase.figures()
+            begun = (path[-1], len(path) - 1, 0, phase.start, phase.start, 0.0)
+            self._phases[path] = ProgramPhase(*begun, memory_before=phase.before)
             self._unwritten.add(path)
             self._write_changes(phase.start)  # shows where a killed job was
         innermost.set(phase)
@@ -390,7 +385,7 @@ class RegionTracker:
             self._note_change(phase.path, call.end)
 
     @_measures_or_turns_off
-    def begin_loop(self, size: int | None, total: int | None) -> RunningLoop:
+    def begin_loop(self, size: int | None, total: int | None) -> RunningLoop | None:
         """Start a loop over batches; None if measuring is off."""
         key = f"{size}/{total}"
         if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
@@ -424,18 +419,18 @@ class RegionTracker:
     def add_event(self, name: str, value: float | str | None) -> None:
         """Record an event of the program."""
         event = ProgramEvent(name, clock(), value)
-        self.changes += 1
+        self.has_news = True
         if len(self._events) >= MOST_EVENTS:
             self.warn(f"only the first {MOST_EVENTS} events are kept")
             return
         self._events.append(event)
         self.file.write([EventLine(self.file.process, event)])
 
-    def gpus(self) -> tuple[tuple[GpuDevice, Bytes | None], ...]:
-        """Return the visible GPUs, each with what is in use of it by all users."""
+    def gpus(self) -> tuple[GpuAccount, ...]:
+        """Return the accounts of the visible GPUs, read anew."""
         with self.lock:
             self._meter.read()
-            return self._meter.in_use()
+            return tuple(self._meter.accounts.values())
 
     def regions(self) -> ProgramRegions:
         """Return the regions so far, with times since the first one."""
@@ -467,8 +462,7 @@ class RegionTracker:
 
     def _begin(self, region: OpenRegion) -> None:
         """Open a region."""
-        region.gpus = self._read_gpus()
-        region.before, mark = self._edge()
+        region.before, mark, region.gpus = self._edge()
         # a mark that was not reset is only an upper bound
         region.peak_memory = region.before if self._resets else mark
         region.tracker = self
@@ -476,43 +470,34 @@ class RegionTracker:
 
     def _look(self, region: OpenRegion, *, ends: bool = False) -> None:
         """Update an open region, and close it if it *ends*."""
-        self._read_gpus()
-        region.after, _ = self._edge()
+        region.after, *_ = self._edge()
         if ends:
             region.tracker = None
             self._open.discard(region)
 
-    def _edge(self) -> tuple[Bytes | None, Bytes | None]:
-        """Store the mark for all open regions, then reset it.
+    def _edge(self) -> tuple[Bytes | None, Bytes | None, tuple[GpuMemory, ...]]:
+        """Store the marks for all open regions, then reset that of the memory.
 
         Returns:
-            The resident size, and the mark before the reset.
+            The resident size, its mark before the reset, and the GPUs' memory.
         """
-        reading = self._memory.read()
-        if reading is None:
-            self._resets = False
-            return None, None
-        resident, mark = reading
+        gpus = self._meter.read()
+        resident, mark = self._memory.read() or (None, None)
         # the mark is the process's, so it counts for all that is open
         for region in tuple(self._open):
             region.peak_memory = most(region.peak_memory, mark)
+            region.gpus = joined_gpu_memory(region.gpus, gpus)
         self._peak = most(self._peak, mark)
+        if resident is None or mark is None:
+            self._resets = False
         # a mark at what is held now needs no reset
-        if self._resets and mark > resident + MARK_SLACK:
+        elif self._resets and mark > resident + MARK_SLACK:
             is_kept = self.file.keep_peak(self._own_line(self.file.rank))
             self._resets = is_kept and self._memory.reset()
-        return resident, mark
-
-    def _read_gpus(self) -> tuple[GpuMemory, ...]:
-        moment = self._meter.read()
-        if moment is not self._moment:  # otherwise all open regions have it
-            self._moment = moment
-            for region in tuple(self._open):
-                region.gpus = joined_gpu_memory(region.gpus, moment)
-        return moment
+        return resident, mark, gpus
 
     def _note_change(self, key: _Key, current_time: Seconds) -> None:
-        self.changes += 1
+        self.has_news = True
         self._unwritten.add(key)
         if self.file.is_due(current_time):
             self._write_changes(current_time)
@@ -538,31 +523,32 @@ class RegionTracker:
 
 def print_error(text: str) -> None:
     """Write on stderr, if possible."""
-    try:
-        # otherwise something stands in its place that may have no descriptor
-        if sys.stderr is sys.__stderr__ and sys.stderr is not None:
-            sys.stderr.flush()
-            os.write(sys.stderr.fileno(), text.encode(errors="backslashreplace"))
-            return  # no buffered text that could fail at the program's end
-        sys.stderr.write(text)
+    with suppress(AttributeError, OSError, ValueError):  # None, a broken pipe, closed
         sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):  # None, a broken pipe, closed
-        return
+        # otherwise something stands in its place that may have no descriptor
+        if sys.stderr is sys.__stderr__:
+            # no buffered text that could fail at the program's end
+            number = sys.stderr.fileno()  # type: ignore[union-attr] # it was flushed
+            os.write(number, text.encode(errors="backslashreplace"))
+        else:
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 class ProcessRegions:
     """The tracker of this process; a fork starts without one."""
 
-    def __init__(self, report: Report | None = None) -> None:
+    def __init__(self, report: Report | None, *, is_child: bool = False) -> None:
         # another thread of the parent may hold the lock of before the fork
         self.making = RLock()
         self.tracker: RegionTracker | None = None
+        # written on stderr at exit if anything was measured since `report_now`; not
+        # under weigh run, in children, or with WEIGH_REPORT=0
         self.report = report
-        self.is_child = False  # worker or fork of another process
-        self.reported = 0  # changes that were reported already
+        self.is_child = is_child  # worker or fork of another process
 
 
-process = ProcessRegions()
+process = ProcessRegions(None)
 
 
 def current() -> RegionTracker:
@@ -578,21 +564,12 @@ def current() -> RegionTracker:
         return process.tracker
 
 
-def report_at_exit(report: Report) -> None:
-    """Write *report* on stderr at exit, if anything was measured.
-
-    Not under ``weigh run``, in children, with WEIGH_REPORT=0, or if
-    :func:`report_now` has written everything.
-    """
-    process.report = report
-
-
 def report_now(show: Callable[[str], None]) -> RegionTracker:
     """Let *show* print the report now; return its tracker."""
     tracker = current()
     if process.report is not None:
         show(process.report(tracker))
-    process.reported = tracker.changes
+    tracker.has_news = False
     return tracker
 
 
@@ -611,7 +588,7 @@ def finish_process() -> None:
     tracker.finish()
     silent = (
         tracker.file.is_under_weigh_run
-        or tracker.changes == process.reported
+        or not tracker.has_news
         or os.environ.get("WEIGH_REPORT") == "0"
         or process.is_child
         or _is_worker()
@@ -635,8 +612,7 @@ def _forget_parent() -> None:
     global process  # noqa: PLW0603 - the one of this process
     if process.tracker is not None:
         process.tracker.is_off = True  # its regions may end here, too
-    process = ProcessRegions(process.report)
-    process.is_child = True
+    process = ProcessRegions(process.report, is_child=True)
 
 
 if hasattr(os, "register_at_fork"):

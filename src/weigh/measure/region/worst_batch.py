@@ -57,9 +57,9 @@ class LongestBatchesFirst:
     def __init__(self, loader: Iterable[Any], size: int | None) -> None:
         self.shapes: list[BatchShape] = []  # of the batches that were looked at
         self.is_cut = False  # not all were looked at
+        self.order: list[int] = []  # numbers of the batches that run; none: all run
         self.note: str | None = None
         self._batches: Iterable[Any] = loader
-        self._order: list[int] = []  # numbers of the batches that run; none: all run
         self._times: dict[int, Seconds] = {}
         self._spent: Seconds = 0.0
         try:
@@ -74,17 +74,12 @@ class LongestBatchesFirst:
         elif not self.shapes and self.note is None:
             self._run_all("it has no batches", self._batches)
 
-    @property
-    def is_chosen(self) -> bool:
-        """Whether a few batches run in place of all."""
-        return bool(self._order)
-
     def __iter__(self) -> Iterator[Any]:
-        if not self._order:
+        if not self.order:
             yield from self._batches
             return
         batches = iter(self._batches)
-        for number in self._order:
+        for number in self.order:
             started = clock() - waited_for_cpu()
             # a name would keep the batch alive while the program works on the next one
             box = [*islice(batches, 1)]
@@ -100,7 +95,7 @@ class LongestBatchesFirst:
 
         *expected* is the number of all batches, where not all were looked at.
         """
-        if not self._order or not self._times.keys() >= set(self._order):
+        if not self.order or not self._times.keys() >= set(self.order):
             return None
         by_size: dict[int, list[Seconds]] = {}
         for number, time in self._times.items():
@@ -118,38 +113,28 @@ class LongestBatchesFirst:
         )
 
     def _choose_by_index(self, loader: Any) -> bool:
-        """Choose of a DataLoader; return False if *loader* is none."""
+        """Choose of a DataLoader by its data set; return False if *loader* is none."""
         # a sampler that draws no indices is that of a stream
         sampler = getattr(loader, "batch_sampler", None)
-        if sampler is not None and hasattr(loader.dataset, "__len__"):
-            indices = self._drawn_indices(loader.dataset, sampler)
-            self._order = _batches_to_run(self.shapes, len(loader))
-            # with the loader's own workers and collation; attributes refuse to be set
-            self._batches = copy.copy(loader)
-            chosen = [indices[number] for number in self._order]
-            self._batches.__dict__["batch_sampler"] = chosen
-            return True
-        return False
-
-    def _drawn_indices(
-        self,
-        samples: Any,
-        sampler: Iterable[Any],
-    ) -> list[list[Any]]:
-        """Read the lengths of a data set of torch; return the indices of batches."""
+        if sampler is None or not hasattr(loader.dataset, "__len__"):
+            return False
         try:
-            lengths = _lengths_of_data_sets.setdefault(samples, {})
+            known = _lengths_of_data_sets.setdefault(loader.dataset, {})
         except TypeError:  # a list or another type without weak references
-            lengths = {}
-        batches: list[list[Any]] = []
-        for drawn in self._in_time(sampler):
-            batches.append([*drawn])
-            for index in batches[-1]:
-                if index not in lengths:
-                    lengths[index] = sample_length(samples[index])
-            several = [lengths[index] for index in batches[-1]]
-            self.shapes.append(BatchShape(len(several), max(several), sum(several)))
-        return batches
+            known = {}
+        drawn: list[list[Any]] = []
+        for indices in self._in_time(sampler):
+            drawn.append([*indices])
+            for index in drawn[-1]:
+                if index not in known:
+                    known[index] = sample_length(loader.dataset[index])
+            self.shapes.append(BatchShape.of([known[index] for index in drawn[-1]]))
+        self.order = _batches_to_run(self.shapes, len(loader))
+        # with the loader's own workers and collation; attributes refuse to be set
+        self._batches = copy.copy(loader)
+        chosen = [drawn[number] for number in self.order]
+        self._batches.__dict__["batch_sampler"] = chosen
+        return True
 
     def _choose(self, loader: Iterable[Any], size: int | None) -> None:
         """Go over a list or a stream once without the program's work, and choose.
@@ -174,12 +159,12 @@ class LongestBatchesFirst:
                 # of those kept so far: the longest of them are the longest of all
                 kept = {n: kept[n] for n in _batches_to_run(self.shapes, 0, kept)}
         count = len(kept) if is_list else 0
-        self._order = _batches_to_run(self.shapes, count, kept)
-        self._batches = map(kept.__getitem__, self._order)
+        self.order = _batches_to_run(self.shapes, count, kept)
+        self._batches = map(kept.__getitem__, self.order)
         return None
 
     def _run_all(self, why: str, batches: Iterable[Any]) -> None:
-        self._batches, self._order = batches, []
+        self._batches, self.order = batches, []
         self.note = f"all batches run: {why}"
 
     def _in_time(self, batches: Iterable[Any]) -> Iterator[Any]:

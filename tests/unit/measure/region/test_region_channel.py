@@ -195,7 +195,7 @@ def test_lines_of_two_processes_of_a_rank_are_its_regions() -> None:
         wire.PhaseLine("a", ("load",), bound),
         wire.PhaseLine("b", ("load",), exact),
         wire.PhaseLine("b", ("train",), begun),
-        wire.BatchesLine("a", "short", BatchTimes(4, 1, 4, time_mean=0.1)),
+        wire.BatchesLine("a", "short", BatchTimes(4, 1, 4, time_mean=0.1, start=99.0)),
         wire.BatchesLine("b", "long", loop),
         wire.EventLine("a", ProgramEvent("epoch", 99.0, 1)),
     ]
@@ -209,7 +209,7 @@ def test_lines_of_two_processes_of_a_rank_are_its_regions() -> None:
         ),
         batches=(
             BatchTimes(4, 10, 40, time_mean=0.5, start=1.0, end=6.0),
-            BatchTimes(4, 1, 4, time_mean=0.1),
+            BatchTimes(4, 1, 4, time_mean=0.1, start=0.0, end=0.0),
         ),
         events=(ProgramEvent("epoch", 0.0, 1),),
         ranks=(RecordedRank(3, "node", 7, peak_memory=90),),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from region_programs import TrackWith
 
-from weigh.errors import GpuError
+from weigh.errors import GpuError, NoGpuError
 from weigh.flow.run.regions import batches, measured, phase, timeit
 from weigh.measure.region import loops, timing
 from weigh.measure.region import tracker as region_tracker
@@ -150,10 +150,6 @@ def test_show_gpus_prints_one_line_per_gpu_after_each_call(
     ]
 
 
-def fail() -> GpuProbe | None:
-    raise GpuError("driver and library do not match")
-
-
 def test_a_driver_that_hangs_is_queried_once_and_left_behind(fake_gpu: FakeGpu) -> None:
     released = threading.Event()
 
@@ -173,24 +169,24 @@ def test_a_driver_that_hangs_is_queried_once_and_left_behind(fake_gpu: FakeGpu) 
 
 
 @pytest.mark.parametrize(
-    ("factory", "trouble"),
+    ("error", "trouble"),
     [
-        (fail, "GPUs are not read: driver and library do not match"),
-        (lambda: 1 / 0, "GPUs are not read: ZeroDivisionError: division by zero"),
-        (None, None),
+        (GpuError("they do not match"), "GPUs are not read: they do not match"),
+        (ValueError("no number"), "GPUs are not read: ValueError: no number"),
+        (NoGpuError("no GPU here"), None),
     ],
 )
 def test_a_driver_that_does_not_start_is_reported_once_and_the_rest_measured(
-    factory: Callable[[], GpuProbe | None] | None,
+    error: Exception,
     trouble: str | None,
     track_with: TrackWith,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked = []
 
-    def counted() -> GpuProbe | None:
-        asked.append(factory)
-        return factory() if factory else None
+    def counted() -> GpuProbe:
+        asked.append(1)
+        raise error
 
     tracker = RegionTracker({}, gpus=counted)
     track_with(tracker)
