@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,33 @@ def play(card: int = 0, **values: object) -> None:
         with open(f"{path}.new", "w", encoding="utf-8") as new:
             new.write("".join(f"{key}={value}\n" for key, value in lines.items()))
         os.replace(f"{path}.new", path)
+
+
+def looks_at(card: int) -> dict[int, int]:
+    """Return how often each other process that lives has read the memory of a card."""
+    script = Path(os.environ["NVML_STUB_SCRIPT"])
+    files = list(script.parent.glob(f"{script.name}.looks.{card}.*"))
+    sizes = {int(file.suffix[1:]): file.stat().st_size for file in files}
+    return {
+        process: size
+        for process, size in sizes.items()
+        if process != os.getpid() and Path(f"/proc/{process}").exists()
+    }
+
+
+def wait_until_read(card: int = 0, watchers: int = 1) -> None:
+    """Wait until all that watch a card, and so many, have read what is played now.
+
+    The next look may be half done, and the third one shows that the second has ended.
+    """
+    before, end = looks_at(card), time.monotonic() + 60
+    while True:
+        now = looks_at(card)
+        grown = [size - before.get(process, 0) for process, size in now.items()]
+        if len(grown) >= watchers and min(grown) > 2:
+            return
+        assert time.monotonic() < end, "nobody reads the card"
+        time.sleep(0.01)
 
 
 def uuid(index: int) -> str:

@@ -12,7 +12,7 @@ from run_captured import CapturedRun
 # a task plays what it holds of a card, step by step; what it holds goes with it
 TASK = """
 import fcntl, json, os, signal, sys, time
-from nvml_script import play
+from nvml_script import play, wait_until_read
 name, card, end, *steps = sys.argv[1:]
 def hold(memory):
     with open(os.environ["NVML_STUB_SCRIPT"] + ".held", "a+") as file:
@@ -29,16 +29,25 @@ def stopped(*_):
     hold(0)
     sys.exit(143)
 signal.signal(signal.SIGTERM, stopped)
+def wait_for(path):
+    deadline = time.monotonic() + 60
+    while not os.path.exists(path):
+        time.sleep(0.02)
+        assert time.monotonic() < deadline
 for step in steps:
+    if step.isalpha():
+        wait_for(f"{step}.holds")
+        continue
     hold(int(float(step) * (1 << 30)))
-    time.sleep(0.2)
-deadline = time.monotonic() + 20
-while end.startswith("when:") and not os.path.exists(end[5:]):
-    time.sleep(0.02)
-    assert time.monotonic() < deadline
+    wait_until_read(card)
+    open(f"{name}.holds", "w").close()
+if end.startswith("when:"):
+    wait_for(end[5:])
 hold(0)
 open("ran", "a").write(name + "\\n")
-if end == "oom" and open("ran").read().count(name) == 1:
+tries = open("ran").read().count(name)
+open(f"{name}.{tries}", "w").close()
+if end == "oom" and tries == 1:
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
 """
 
@@ -51,7 +60,10 @@ class Tasks:
         (folder / "task.py").write_text(TASK)
 
     def run(self, *lines: str, options: tuple[str, ...], cards: str) -> CapturedRun:
-        """Run lines of name, card, how to end, and GiB held over time."""
+        """Run lines of name, card, how to end, and GiB held one after the other.
+
+        Among them another's name: that holds something by then.
+        """
         path = self.folder / "tasks.txt"
         path.write_text("".join(f"{sys.executable} task.py {line}\n" for line in lines))
         return self.execute(*options, cards=cards)
@@ -77,7 +89,7 @@ def test_the_youngest_on_a_full_gpu_is_stopped_and_runs_later(tasks: Tasks) -> N
     tasks.script.gpus(1)
     done = tasks.run(
         "a 0 when:stopped 16",
-        "b 0 end 0 4 8 12 15.5 15.5",
+        "b 0 when:stopped a 4 8 12 15.5",
         options=("--per-gpu", "2"),
         cards="0",
     )
@@ -94,7 +106,10 @@ def test_the_youngest_on_a_full_gpu_is_stopped_and_runs_later(tasks: Tasks) -> N
 def test_a_full_gpu_stops_nobody_on_another(tasks: Tasks) -> None:
     tasks.script.gpus(2)
     done = tasks.run(
-        "a 0 end 31.5 31.5", "b 1 end 31.5 31.5", options=("-j", "2"), cards="0,1"
+        "a 0 when:b.holds 31.5",
+        "b 1 when:a.holds 31.5",
+        options=("-j", "2"),
+        cards="0,1",
     )
     assert done.returncode == 0, done.stderr
     assert [one["state"] for one in tasks.events_of("ended")] == ["COMPLETED"] * 2
@@ -106,17 +121,19 @@ def test_what_ran_out_of_a_gpus_memory_has_twice_as_much_next_to_others(
     tasks.script.gpus(1)
     (tasks.folder / "ran").touch()
     done = tasks.run(
-        "a 0 oom 5 5 5 5 5",
-        "b 0 end " + "3 " * 30,
-        "c 0 end " + "3 " * 30,
+        "a 0 oom b c 5",
+        "b 0 when:a.2 3",
+        "c 0 when:a.2 3",
         options=("--per-gpu", "3"),
         cards="0",
     )
     assert done.returncode == 0, done.stderr
     first, second = (one for one in tasks.events_of("started") if one["seq"] == 1)
     assert (first["gpu_memory"], second["gpu_memory"]) == (None, 10 * GIB)
+    # the others end only when the second try has its memory
     ended = [(one["seq"], one["state"]) for one in tasks.events_of("ended")]
-    assert ended[:2] == [(1, "OUT_OF_MEMORY"), (1, "COMPLETED")]
+    assert ended[0] == (1, "OUT_OF_MEMORY")
+    assert sorted(ended[1:]) == [(seq, "COMPLETED") for seq in (1, 2, 3)]
 
 
 def test_a_hung_collective_is_stuck_on_its_busy_gpu_and_a_silent_kernel_is_not(

@@ -14,13 +14,17 @@ from rigs import WAIT_FOR_AGENTS, sbatch_and_wait
 # each rank plays that it takes memory of one GPU, the first one GiB, the second two
 USES_A_GPU = f"""{WAIT_FOR_AGENTS}
 import os, sys, time
-from nvml_script import play
+from nvml_script import play, wait_until_read
 rank = int(os.environ["SLURM_PROCID"])
 if sys.argv[1:]:
     wait_for_agents()
 held = (rank + 1) << 30
 play(card=rank, used=held, procs=f"{{os.getpid()}}:{{held}}")
-time.sleep(3)
+# one weigh or agent on each node, and weigh around srun; each as long as all watch
+wait_until_read(card=rank, watchers=2 + len(sys.argv[1:]))
+open(f"read.{{rank}}", "w").close()
+while not all(os.path.exists(f"read.{{other}}") for other in range(2)):
+    time.sleep(0.02)
 """
 RANKS = ("--gres=gpu:2", "--nodes=2", "--ntasks-per-node=1", "--mem=300M")
 

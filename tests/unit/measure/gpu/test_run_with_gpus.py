@@ -17,13 +17,13 @@ from weigh.request import from_usages
 
 # the job itself plays what it does to the card, through the stub's script
 USES_THE_CARD = """
-import os, sys, time
-from nvml_script import play
-time.sleep(0.3)
+import os, sys
+from nvml_script import play, wait_until_read
+wait_until_read()
 play(used=5 << 30, procs=f"{os.getpid()}:{4 << 30}", util=80)
-time.sleep(0.6)
+wait_until_read()
 play(used=1 << 30, procs="", util=0)
-time.sleep(0.3)
+wait_until_read()
 sys.exit(3)
 """
 
@@ -52,8 +52,8 @@ def test_the_jobs_own_peak_on_a_gpu_is_distinguished_from_its_neighbours(
 # a guide's tagger in four stages on the second card: the model, then a batch whose
 # peak is over before the program itself looks at the card again
 IN_STAGES = """
-import os, time, weigh
-from nvml_script import play
+import os, weigh
+from nvml_script import play, wait_until_read
 OTHERS = {1327: 4000, 1991: 9000}
 def hold(mib):
     others = OTHERS.get(mib, 0)
@@ -64,11 +64,10 @@ def load():
     hold(1327)
 load()
 with weigh.phase("steady"):
-    time.sleep(0.1)
-time.sleep(0.2)
+    wait_until_read(card=1)
 for mib in weigh.batches([1400, 1991, 1400]):
     hold(mib)
-    time.sleep(0.25)
+    wait_until_read(card=1)
 """
 
 
