@@ -24,14 +24,16 @@ from weigh.model.record import (
     ProgramRegions,
     RecordedRank,
 )
-from weigh.store.lines import UNREADABLE
+from weigh.store.lines import UNREADABLE, read_tail
 from weigh.units import KIB, MIB, Bytes, Seconds
 
+_RankPath = tuple[int, tuple[str, ...]]  # -1 without ranks; names of phases
 VARIABLE = "WEIGH_CHANNEL"
 BOUND = "upper bound: the process's high-water mark, not reset"
 clock = time.perf_counter if sys.platform == "win32" else time.monotonic
 
-_MOST_READ = 256 * MIB  # bytes of the file, which may be foreign or damaged
+# of the end of the file, which has the last totals; a run of days writes some 20 MiB
+_MOST_READ = 256 * MIB
 MOST_EVENTS = 10_000  # of a process, and of a run: a record is read whole
 # share of its time so far after which a process writes again: so much is lost with one
 # that is killed, or with a fork that leaves by os._exit, and a run of days writes a
@@ -160,17 +162,11 @@ def read_channel(
 def _channel_lines(path: str) -> Iterator[Line]:
     """Yield the lines; skip those that do not parse."""
     decoder = msgspec.json.Decoder(Line)
-    left = _MOST_READ
-    try:
-        with open(path, "rb") as file:
-            while text := file.readline(left):
-                left -= len(text)
-                try:
-                    yield decoder.decode(text)
-                except UNREADABLE:
-                    continue
-    except OSError:
-        return
+    for text in read_tail(path, _MOST_READ).splitlines():
+        try:
+            yield decoder.decode(text)
+        except UNREADABLE:
+            continue
 
 
 def regions_of_lines(
@@ -241,9 +237,9 @@ def regions_of_lines(
 def _phases_by_rank(
     phases: Mapping[tuple[str, tuple[str, ...]], ProgramPhase],
     processes: Mapping[str, ProcessLine],
-) -> dict[tuple[int, tuple[str, ...]], ProgramPhase]:
+) -> dict[_RankPath, ProgramPhase]:
     """Join the same phases of one rank's processes; -1 sorts before the ranks."""
-    by_rank: dict[tuple[int, tuple[str, ...]], ProgramPhase] = {}
+    by_rank: dict[_RankPath, ProgramPhase] = {}
     for (process, path), phase in phases.items():
         own = processes[process].rank if process in processes else None
         key = (-1 if own is None else own.rank, path)
@@ -254,12 +250,10 @@ def _phases_by_rank(
     return by_rank
 
 
-def in_order(
-    phases: Mapping[tuple[int, tuple[str, ...]], ProgramPhase],
-) -> list[ProgramPhase]:
+def in_order(phases: Mapping[_RankPath, ProgramPhase]) -> list[ProgramPhase]:
     """Sort phases by start, each after the one that contains it."""
 
-    def place(key: tuple[int, tuple[str, ...]]) -> tuple[int, list[tuple[float, str]]]:
+    def place(key: _RankPath) -> tuple[int, list[tuple[float, str]]]:
         rank, path = key
         # a phase whose outer one was lost stands by itself
         starts = [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from weigh.answers_in_time import in_time
-from weigh.errors import NoGpuError, WeighError
+from weigh.errors import GpuError, NoGpuError, WeighError
 from weigh.measure.gpu_account import GpuAccount
 from weigh.measure.gpu_sampler import ReadingBudget
 from weigh.model.gpu import GpuMemory, GpuUsage
@@ -86,12 +86,11 @@ class RegionGpuMeter:
             return self._moment
         try:
             self._take(now, self._readings(self._factory, now))
-        except NoGpuError:
-            self.close()
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
-            kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
             self.close()
-            self._warn(f"GPUs are not read: {kind}{error}")
+            kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
+            if not isinstance(error, NoGpuError):
+                self._warn(f"GPUs are not read: {kind}{error}")
         end = self._clock()
         self._next = end + self._budget.pause_after(end - now, end)
         return self._moment
@@ -121,7 +120,7 @@ class RegionGpuMeter:
         """Read the memory of the GPUs where it has changed, which is cheap.
 
         Raises:
-            TimeoutError: the driver does not answer.
+            GpuError: the driver does not answer.
         """
 
         def ask() -> tuple[GpuReading, ...]:
@@ -135,7 +134,7 @@ class RegionGpuMeter:
 
         (readings,) = in_time([ask], patience=self._patience)
         if readings is None:
-            raise TimeoutError(f"the driver does not answer for {self._patience:g} s")
+            raise GpuError(f"the driver does not answer for {self._patience:g} s")
         return readings
 
     def _take(self, now: Seconds, readings: Iterable[GpuReading]) -> None:
