@@ -11,7 +11,6 @@
 # WEIGH_RIG_CGROUP=0  memory is polled, as where no control group can be made
 # WEIGH_RIG_LIMITS   EnforcePartLimits                     [ALL]
 # WEIGH_RIG_MORE     further lines of slurm.conf             []
-# WEIGH_RIG_TRES     AccountingStorageTRES; empty is Slurm's default, without GPUs
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/rig.sh"
@@ -84,9 +83,8 @@ accounting="AccountingStorageType=accounting_storage/none"
 AccountingStorageHost=localhost
 AccountingStoragePort=$database_port
 AccountingStorageEnforce=associations,limits,qos"
-tracked=${WEIGH_RIG_TRES-gres/gpu,gres/gpu:a100,gres/gpu:v100}
-[ "$with_db" = 0 ] || [ -z "$tracked" ] || accounting+="
-AccountingStorageTRES=$tracked"
+[ "$with_db" = 0 ] || accounting+="
+AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:v100"
 
 node="NodeHostname=$host NodeAddr=127.0.0.1 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8"
 node+=" ThreadsPerCore=1 RealMemory=32000 State=UNKNOWN"

@@ -209,6 +209,8 @@ def test_a_request_can_be_written_in_its_form(kind: SchedulerKind) -> None:
 def test_advice_on_a_job_of_an_unknown_scheduler_states_whose_flags_it_shows() -> None:
     found = report_notes(subject("lsf"), ())
 
+    record = msgspec.json.decode(b'{"scheduler": "lsf"}', type=Allocation)
+    assert record.scheduler == "lsf"  # it can be read
     (note,) = (one for one in found if one.about == "scheduler")
     assert "'lsf' is unknown to this weigh" in note.words
     assert next(iter(KINDS.values())).title in note.words
@@ -282,18 +284,14 @@ def test_all_slots_together_hold_the_virtual_memory(request: Request) -> None:
         assert slots * each >= request.virtual_memory
 
 
-def test_zero_is_never_written_because_it_means_everything(
+def test_upper_case_letters_count_by_1024_and_zero_is_never_written(
     dialect: SchedulerText,
 ) -> None:
+    sizes = {"3072K": 3072 * KIB, "500M": 500 * MIB, "4G": 4 * GIB, "2T": 2048 * GIB}
+    assert {text: dialect.parse_memory(text) for text in sizes} == sizes
+    # because it means everything
     assert dialect.parse_memory(dialect.format_memory(0)) > 0
     assert dialect.parse_time(dialect.format_time(0)) == 1
-
-
-def test_upper_case_letters_count_by_1024(dialect: SchedulerText) -> None:
-    assert dialect.parse_memory("3072K") == 3072 * KIB
-    assert dialect.parse_memory("500M") == 500 * MIB
-    assert dialect.parse_memory("4G") == 4 * GIB
-    assert dialect.parse_memory("2T") == 2048 * GIB
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-4G", "4X", "G", "4 G", "9" * 5000])
@@ -323,12 +321,6 @@ def test_outside_a_job_there_is_no_allocation_and_no_job(
 
     assert dialect.allocation_from_environment(env) is None
     assert dialect.job_from_environment(env) is None
-
-
-def test_a_record_of_a_scheduler_from_another_version_can_be_read() -> None:
-    stored = b'{"scheduler": "lsf", "cpus": 4}'
-
-    assert msgspec.json.decode(stored, type=Allocation).scheduler == "lsf"
 
 
 @given(

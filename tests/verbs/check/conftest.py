@@ -1,15 +1,13 @@
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from called_weigh import CalledWeigh
 from run_captured import run_captured
-
-Weigh = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def weigh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weigh:
+def weigh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CalledWeigh:
     """``weigh`` in a folder of its own, without records or settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEIGH_DIR", raising=False)

@@ -5,19 +5,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from called_weigh import CalledWeigh
 from processes import is_running, until
 from run_captured import run_captured
 
-from weigh.render.check_lines import CheckedTasks, TaskTrial, check_screen
-from weigh.units import MIB
-
-Weigh = Callable[..., tuple[int, str, str]]
 PATIENCE = 90.0
 
 
@@ -26,13 +23,13 @@ def write(folder: Path, *lines: str) -> str:
     return "tasks.txt"
 
 
-def checked(weigh: Weigh, *argv: str) -> tuple[int, dict[str, Any]]:
+def checked(weigh: CalledWeigh, *argv: str) -> tuple[int, dict[str, Any]]:
     code, out, _ = weigh("check", *argv, "--json")
     return code, json.loads(out)
 
 
 def test_a_failure_that_the_exit_code_hides_is_noted_once(
-    weigh: Weigh, tmp_path: Path
+    weigh: CalledWeigh, tmp_path: Path
 ) -> None:
     fails = f"{sys.executable} -c 'raise ValueError(\"no column x\")' 2>&1 | tee log"
     code, document = checked(weigh, write(tmp_path, fails, f"{fails} #"))
@@ -141,27 +138,12 @@ def test_verdicts_are_shown_even_if_no_record_can_be_kept(tmp_path: Path) -> Non
     assert "2 records were not kept: cannot make" in done.stderr
 
 
-def test_the_memory_of_a_task_that_ended_at_once_is_a_bound() -> None:
-    fine = {"command": "true", "state": "COMPLETED", "verdict": "fine"}
-    rows = tuple(
-        TaskTrial(task=n, peak_memory=24 * MIB, peak_is_bound=n == 1, **fine)  # type: ignore[arg-type]
-        for n in (1, 2)
-    )
-    check = CheckedTasks(
-        task_file="t", tasks=2, label="", seconds=1, side_by_side=1, trials=rows
-    )
-    assert list(check_screen(check))[2:4] == [
-        "     1  true        COMPLETED  up to 24.0 MiB  fine",
-        "     2  true        COMPLETED        24.0 MiB  fine",
-    ]
-
-
 @pytest.mark.parametrize(
     "head",
     ["#!/bin/bash", "#SBATCH --mem=4G", "#$ -l h_vmem=4G", "# SBATCH --time=1"],
 )
 def test_a_script_is_read_and_never_run(
-    weigh: Weigh, tmp_path: Path, head: str
+    weigh: CalledWeigh, tmp_path: Path, head: str
 ) -> None:
     path = write(tmp_path, head, "touch was-run")
     code, out, _ = weigh("check", path, "--json")
@@ -171,7 +153,7 @@ def test_a_script_is_read_and_never_run(
 
 
 def test_a_table_of_a_sweep_gives_the_names_of_its_own_tasks(
-    weigh: Weigh, tmp_path: Path
+    weigh: CalledWeigh, tmp_path: Path
 ) -> None:
     weigh("sweep", "lr=1,2", "fixed=7", "--", "echo", "--rate", "{lr}", "{fixed}")
     trials = checked(weigh, "tasks.txt")[1]["trials"]
@@ -187,7 +169,7 @@ def test_a_table_of_a_sweep_gives_the_names_of_its_own_tasks(
     assert Path(other["output"]).read_bytes() == b"--rate 3 \xff 3\nloss: nan\n"
 
 
-def test_the_most_different_tasks_are_tried(weigh: Weigh, tmp_path: Path) -> None:
+def test_the_most_different_tasks_are_tried(weigh: CalledWeigh, tmp_path: Path) -> None:
     weigh("sweep", "lr=1e-4,1e-3,1e-2", "n=1..9", "--", "touch", "ran-{lr}-{n}")
     weigh("check", "tasks.txt", "-n", "4")
     corners = {f"ran-{lr}-{n}" for lr in ("1e-4", "1e-2") for n in (1, 9)}
@@ -242,7 +224,7 @@ def test_records_of_what_ended_outlive_a_check_that_was_killed(tmp_path: Path) -
 
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs sbatch")
 def test_the_job_script_of_a_staged_array_has_no_problem(
-    weigh: Weigh, tmp_path: Path
+    weigh: CalledWeigh, tmp_path: Path
 ) -> None:
     (tmp_path / "template").mkdir()
     write(tmp_path, "cp -r template a", "cp -r template b")
@@ -258,7 +240,7 @@ def test_the_job_script_of_a_staged_array_has_no_problem(
 
 
 def test_a_task_that_does_not_reach_what_is_expected_is_wrong(
-    weigh: Weigh, tmp_path: Path
+    weigh: CalledWeigh, tmp_path: Path
 ) -> None:
     path = write(
         tmp_path,
@@ -277,7 +259,7 @@ def test_a_task_that_does_not_reach_what_is_expected_is_wrong(
 
 
 def test_what_is_expected_may_stand_in_a_table_of_a_folder_that_the_task_names(
-    weigh: Weigh, tmp_path: Path
+    weigh: CalledWeigh, tmp_path: Path
 ) -> None:
     writes = "sh -c 'mkdir -p {n}; printf \"n,acc\\n1,0.{n}\\n\" >{n}/m.csv' sh {n}"
     path = write(tmp_path, *(writes.format(n=n) for n in (3, 8)))

@@ -7,18 +7,18 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from called_weigh import CalledWeigh
 from sessions import check_session
 
 from weigh.flow.check.saved import lost_in_saved_files
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
-Weigh = Callable[..., tuple[int, str, str]]
 
 
 def found_in(folder: Path) -> dict[str, dict[str, tuple[int, int, int]]]:
@@ -167,7 +167,9 @@ def test_worked_examples_of_saved_files(
     check_session(Path(__file__).with_name("saved_files.session"), names)
 
 
-def test_a_task_that_saves_nan_fails_its_check(weigh: Weigh, tmp_path: Path) -> None:
+def test_a_task_that_saves_nan_fails_its_check(
+    weigh: CalledWeigh, tmp_path: Path
+) -> None:
     (tmp_path / "fit.py").write_text(
         "import numpy, sys\n"
         "numpy.savez(sys.argv[1], w=numpy.full(9, float(sys.argv[2])))\nprint('done')\n"
@@ -191,7 +193,7 @@ def test_a_task_that_saves_nan_fails_its_check(weigh: Weigh, tmp_path: Path) -> 
     "path", ["model_{n}.npy", "run_{n}/model.npy", "m{n}.npy", "o/0.{n}.npy"]
 )
 def test_of_tasks_side_by_side_the_one_whose_words_the_path_has_has_saved_it(
-    weigh: Weigh, tmp_path: Path, path: str
+    weigh: CalledWeigh, tmp_path: Path, path: str
 ) -> None:
     (tmp_path / "fit.sh").write_text(
         f"n=${{1#0.}} path={path.replace('{n}', '$n')}\n"

@@ -1,19 +1,12 @@
 from pathlib import Path
 
 import pytest
-from called_weigh import called_here, work_alone_in
-from planning import HUNDRED, Weigh
+from called_weigh import CalledWeigh
+from planning import HUNDRED
 
 
 @pytest.fixture
-def weigh(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Weigh:
-    """``weigh`` in a folder of its own, without records, settings or a scheduler."""
-    work_alone_in(tmp_path, monkeypatch)
-    monkeypatch.setenv("PATH", str(tmp_path))
+def weigh(weigh: CalledWeigh, tmp_path: Path) -> CalledWeigh:
+    """Return weigh in a folder with a hundred tasks."""
     (tmp_path / "tasks.txt").write_text(HUNDRED)
-
-    return called_here(capsys)
+    return weigh

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from called_weigh import work_alone_in
-from planning import HUNDRED, a_run, keep_run, read_plan
+from planning import HUNDRED, gpu_run, read_plan
 from sessions import check_session
+from some_runs import keep_runs
 
 from weigh.cli.main import run_cli
 
@@ -38,7 +39,7 @@ def test_worked_examples_of_written_plans(
         return folder
 
     def keep(command: str, *held: int, busy: float | None = None) -> None:
-        keep_run(Path.cwd(), a_run(command, *held, busy=busy))
+        keep_runs(Path.cwd(), gpu_run(command, *held, busy=busy))
 
     names = {
         "HUNDRED": HUNDRED,

@@ -1,15 +1,15 @@
 """A plan costs in proportion to its tasks: twice as many take twice as long."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-Weigh = Callable[..., tuple[int, str, str]]
+from called_weigh import CalledWeigh
+
 FIGURES = ("--memory", "100M", "--time", "1m", "--hours", "1")
 
 
-def calls_to_plan(weigh: Weigh, folder: Path, tasks: int) -> int:
+def calls_to_plan(weigh: CalledWeigh, folder: Path, tasks: int) -> int:
     """Return how many calls of Python's a plan of so many tasks takes."""
     name = f"t{tasks}"
     (folder / f"{name}.txt").write_text("".join(f"run {n}\n" for n in range(tasks)))
@@ -28,7 +28,9 @@ def calls_to_plan(weigh: Weigh, folder: Path, tasks: int) -> int:
     return count
 
 
-def test_twice_the_tasks_take_twice_the_work(weigh: Weigh, tmp_path: Path) -> None:
+def test_twice_the_tasks_take_twice_the_work(
+    weigh: CalledWeigh, tmp_path: Path
+) -> None:
     calls_to_plan(weigh, tmp_path, 100)  # imports
     few = calls_to_plan(weigh, tmp_path, 500)
 

@@ -3,14 +3,16 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from planning import Weigh, a_run, keep_run
+from called_weigh import CalledWeigh
+from planning import gpu_run
+from some_runs import a_peak, keep_runs
 from transcript import check_transcript, file_writer
 
 from weigh.flow.submit import job_request
-from weigh.model.record import PeakMemory, Record
+from weigh.model.record import Record
 from weigh.units import GIB, parse_size
 
 HERE = Path(__file__).parent
@@ -26,7 +28,7 @@ BAD = {
 
 
 def test_plans_print_what_was_reviewed(
-    weigh: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weigh: CalledWeigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_request, "_size_of_this_machine", lambda: (12, 64 * GIB))
     (tmp_path / "weigh.toml").write_text('[gpus]\nbig = "200GiB"\n')
@@ -35,7 +37,7 @@ def test_plans_print_what_was_reviewed(
         if words == "anew":
             shutil.rmtree(tmp_path / ".weigh")
         elif words.startswith("run "):
-            keep_run(tmp_path, run_of(words.removeprefix("run ").split()))
+            keep_runs(tmp_path, run_of(words.removeprefix("run ").split()))
         else:
             file_writer(tmp_path)(words)
 
@@ -60,24 +62,19 @@ def run_of(words: list[str]) -> Record:
         if name[0].isdigit():
             held.append(parse_size(name))
         figures[name] = figure
-    size = parse_size(figures.get("peak", "1GiB"))
     busy, cpus = figures.get("busy"), figures.get("cpus")
-    run = a_run(" ".join(words), *held, busy=float(busy) if busy else None)
-    assert run.usage is not None
-    usage = replace(
-        run.usage,
-        wall_time=float(figures.get("wall", 3000)),
-        cpus_used=float(cpus) if cpus else None,
-        peak_memory=PeakMemory(size, size, size, None, None, None, "test"),
-    )
-    if "failed" not in figures:
-        return replace(run, usage=usage)
-    ended = {"state": "FAILED", "exit_code": 2, "label": "failed", "id": "a" * 12}
-    return replace(run, usage=usage, **ended)
+    known: dict[str, Any] = {
+        "wall_time": float(figures.get("wall", 3000)),
+        "cpus_used": float(cpus) if cpus else None,
+        "peak_memory": a_peak(parse_size(figures.get("peak", "1GiB"))),
+    }
+    if "failed" in figures:
+        known |= {"state": "FAILED", "exit_code": 2, "label": "failed", "id": "a" * 12}
+    return gpu_run(" ".join(words), *held, busy=float(busy) if busy else None, **known)
 
 
 def test_a_mistake_is_one_line_with_the_way_out(
-    weigh: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weigh: CalledWeigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "plan.json").write_text("{}")
@@ -97,7 +94,7 @@ def test_a_mistake_is_one_line_with_the_way_out(
     assert not (tmp_path / "plan").exists()
 
 
-def test_a_comparison_is_one_json_document(weigh: Weigh) -> None:
+def test_a_comparison_is_one_json_document(weigh: CalledWeigh) -> None:
     said = ("--gpu-memory", "2.3GiB", "--memory", "1GiB", "--time", "5h", "--json")
     document = json.loads(weigh("plan", "tasks.txt", "--gpu", "T4,V100-32GB", *said)[1])
     assert document["schema"] == "weigh.plan-comparison/1"

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from following import Weigh, until
 from run_captured import run_captured
+from some_runs import a_run, keep_runs
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import PeakMemory, Record, Usage
-from weigh.store import identity, shards
 from weigh.units import GIB, MIB
 
 # other tests take nodes away, whose GPUs are then none that take jobs
@@ -26,18 +25,9 @@ HOUR = 3600.0
 
 def keep_run(weigh: Weigh, gpu: tuple[str, int], wall_time: float) -> None:
     """Keep the record of a task that held 9 GiB of a GPU."""
-    name, total = gpu
-    peak = PeakMemory(MIB, MIB, MIB, None, None, None, "test")
-    used = GpuUsage("GPU-0", name, total, peak_memory=9 * GIB, utilization_mean=90.0)
-    record = Record(
-        id=f"{name}-{wall_time}",
-        command=("python3", "task.py", "--seed", "1"),
-        started="2026-11-21T10:00:00Z",
-        state="COMPLETED",
-        exit_code=0,
-        usage=Usage(wall_time=wall_time, peak_memory=peak, gpus=(used,)),
-    )
-    shards.append_record(str(weigh.folder / ".weigh"), record, identity.this_machine())
+    used = GpuUsage("GPU-0", *gpu, peak_memory=9 * GIB, utilization_mean=90.0)
+    known = {"id": f"{gpu[0]}-{wall_time}", "wall_time": wall_time, "gpus": (used,)}
+    keep_runs(weigh.folder, a_run("python3 task.py --seed 1", MIB, **known))
 
 
 def tasks_in(weigh: Weigh, count: int = 8) -> str:

@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sessions import check_session
 from some_requests import a_submitted_job
-from transcript import check_answers
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
 from weigh.flow.here import Here
@@ -28,7 +27,6 @@ from weigh.flow.submit.rounds import (
 )
 from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import SubmittedJob
-from weigh.schedulers import KINDS
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store import jobs
 from weigh.store.identity import (
@@ -263,15 +261,6 @@ def test_a_local_job_whose_starter_was_killed_is_found(tmp_path: Path) -> None:
     assert (found, local.find("wdef", name="p")) == (job, None)
     os.killpg(int((folder / "pid").read_text()), signal.SIGKILL)
     assert (folder / "process").exists()
-
-
-def test_a_refusal_is_distinguished_from_a_lost_connection() -> None:
-    def verdict(row: str) -> str:
-        name, _, words = row.partition(": ")
-        is_open = KINDS[name.rstrip(":")].backend.is_unanswered(words)
-        return "open" if is_open else "refused"
-
-    check_answers(Path(__file__).with_name("refusals.texts"), {"answer": verdict})
 
 
 def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> None:

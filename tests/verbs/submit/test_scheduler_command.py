@@ -27,19 +27,17 @@ def test_what_a_silent_command_started_is_killed_with_it(tmp_path: Path) -> None
     assert not (tmp_path / "survived").exists()
 
 
-@pytest.mark.parametrize("name", ["SQUEUE_FORMAT", "SACCT_FORMAT", "SINFO_PARTITION"])
-def test_a_user_s_own_defaults_do_not_change_an_answer(name: str) -> None:
-    env = {"PATH": os.environ["PATH"], name: "%i"}
+@pytest.mark.parametrize("submits", [False, True])
+def test_a_user_s_own_defaults_change_no_answer_and_are_left_to_a_job(
+    *, submits: bool
+) -> None:
+    formats = dict.fromkeys(("SQUEUE_FORMAT", "SACCT_FORMAT", "SINFO_PARTITION"), "%i")
+    env = {"PATH": os.environ["PATH"], "LC_ALL": "de_DE.UTF-8", **formats}
 
-    assert name not in run_scheduler_command(("env",), env, timeout=10).out
+    ran = run_scheduler_command(("env",), env, timeout=10, submits=submits)
 
-
-def test_what_a_job_would_inherit_is_left_as_it_is() -> None:
-    env = {"PATH": os.environ["PATH"], "LC_ALL": "de_DE.UTF-8", "SQUEUE_FORMAT": "%i"}
-
-    ran = run_scheduler_command(("env",), env, timeout=10, submits=True)
-
-    assert dict(line.split("=", 1) for line in ran.out.splitlines()) == env
+    seen = dict(line.split("=", 1) for line in ran.out.splitlines())
+    assert seen == env if submits else not {*formats} & {*seen}
 
 
 def test_a_job_gets_no_variable_that_the_interpreter_sets(tmp_path: Path) -> None:

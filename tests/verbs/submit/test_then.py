@@ -59,61 +59,57 @@ def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
     assert weigh.order() == ["task", "gathered 1"]
 
 
-@mainly("local")
-def test_it_asks_for_little_and_is_named_on_the_screen(weigh: Weigh) -> None:
-    plan = weigh.plan("true", name="a")
+def test_it_asks_for_little_and_is_named_on_the_screen(here: Weigh) -> None:
+    plan = here.plan("true", name="a")
 
-    code, out, err = weigh(
+    code, out, err = here(
         "submit", plan, "--on", "local", "--cpus", "2", "--then", "sh -c true"
     )
 
     assert code == 0, err
     (line,) = (one for one in out.splitlines() if one.startswith("  then"))
     assert " ".join(line.split()) == "then job local-2 (sh), when all are done"
-    job = json.loads(weigh("status", "local-2", "--json")[1])["jobs"][0]["job"]
+    job = json.loads(here("status", "local-2", "--json")[1])["jobs"][0]["job"]
     assert (job["wanted"]["cpus"], job["wanted"]["memory"]) == (1, 1 << 30)
 
 
-@mainly("local")
 def test_where_it_is_refused_the_line_that_sends_it_is_printed(
-    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise SchedulerError("sbatch refused the job")
 
     monkeypatch.setattr(dependency, "await_jobs", refuse)
-    plan = weigh.plan("true", name="a")
+    plan = here.plan("true", name="a")
 
-    code, _, err = weigh("submit", plan, "--on", "local", "--then", "sh 'a b'")
+    code, _, err = here("submit", plan, "--on", "local", "--then", "sh 'a b'")
 
     assert code == 125
     assert "job local-1 is submitted, --then not: sbatch refused the job" in err
     assert "(weigh submit --after local-1 -- sh 'a b')" in " ".join(err.split())
-    assert weigh.finish("local-1") == {"COMPLETED": 1}
+    assert here.finish("local-1") == {"COMPLETED": 1}
 
 
-@mainly("local")
-def test_a_dry_run_shows_what_would_follow_and_sends_nothing(weigh: Weigh) -> None:
-    plan = weigh.plan("true", name="a")
+def test_a_dry_run_shows_what_would_follow_and_sends_nothing(here: Weigh) -> None:
+    plan = here.plan("true", name="a")
 
-    code, out, err = weigh("submit", plan, "--dry-run", "--then", "sh gather.sh")
+    code, out, err = here("submit", plan, "--dry-run", "--then", "sh gather.sh")
 
     assert (code, out[:2]) == (0, "#!")
     assert "then, when all tasks are done: sh gather.sh" in err
     assert sorted(path.name for path in Path("plan").iterdir()) == ["a"]
-    assert weigh("status")[0] == 2
+    assert here("status")[0] == 2
 
 
-@mainly("local")
-def test_a_task_file_may_name_what_follows_its_plan(weigh: Weigh) -> None:
-    plan = weigh.plan(
+def test_a_task_file_may_name_what_follows_its_plan(here: Weigh) -> None:
+    plan = here.plan(
         "echo task >>order", "echo task >>order", "# weigh: then", GATHER, name="a"
     )
 
-    code, out, err = weigh("submit", plan, "--json", "--on", weigh.scheduler)
+    code, out, err = here("submit", plan, "--json", "--on", "local")
 
     assert code == 0, err
     document = json.loads(out)
     assert document["job"]["tasks"] == 2
-    assert weigh.finish(document["then"]) == {"COMPLETED": 1}
-    assert weigh.order() == ["task", "task", "gathered 2"]
+    assert here.finish(document["then"]) == {"COMPLETED": 1}
+    assert here.order() == ["task", "task", "gathered 2"]
