@@ -3,7 +3,7 @@
 A child's ru_maxrss starts with its parent's memory at the fork; with vfork or
 posix_spawn, with its parent's peak. The children that become jobs are therefore forked
 first, with plain fork, while this process is a bare interpreter. For the same reason
-this module imports only built-in modules.
+this module imports only built-in modules, and what they are enough for.
 
 The child waits on a pipe for what to start, and then executes it. If weigh dies first,
 the pipe closes and the child ends. Its signals are blocked while it waits, so that
@@ -21,6 +21,7 @@ from weigh.errors import (
     CommandNotFoundError,
     WeighError,
 )
+from weigh.regular_file import file_head, whole_file
 
 _ENOENT, _ENOEXEC, _EACCES, _ENOTDIR = 2, 8, 13, 20
 _OF_SHELLS = frozenset("|&;<>()$`")  # characters that only a shell gives a meaning
@@ -229,13 +230,10 @@ def first_environment() -> dict[bytes, bytes]:
     env = dict(os.environb)
     if env.get(b"LC_CTYPE") not in _COERCED or env.get(b"LC_ALL"):
         return env
-    try:
-        with open("/proc/self/environ", "rb", buffering=0) as file:
-            first = file.readall().split(b"\0")
-    except OSError:
-        return env
-    del env[b"LC_CTYPE"]
-    for setting in first:
+    first = whole_file("/proc/self/environ")
+    if first:
+        del env[b"LC_CTYPE"]
+    for setting in first.split(b"\0"):
         if setting.startswith(b"LC_CTYPE="):
             env[b"LC_CTYPE"] = setting.partition(b"=")[2]
     return env
@@ -268,11 +266,7 @@ def _in_other_language(path: bytes) -> bool:
 
 def own_peak() -> int:
     """Read this process's VmHWM in bytes; 0 where /proc is hidden."""
-    try:
-        with open("/proc/self/status", "rb", buffering=0) as status:
-            text = status.read(4096)
-    except OSError:
-        return 0
+    text = file_head("/proc/self/status", 4096)
     at = text.find(b"VmHWM:")
     return int(text[at:].split(None, 2)[1]) * 1024 if at >= 0 else 0
 
@@ -343,11 +337,7 @@ def _missing_part(path: str | None) -> str:
 
 
 def _first_line_of_program(path: str | None) -> bytes:
-    try:
-        with open(path or "", "rb") as file:
-            return file.readline(4096).removesuffix(b"\n")
-    except OSError:
-        return b""
+    return file_head(path or "", 4096).partition(b"\n")[0]
 
 
 def _interpreter_advice(name: str) -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from weigh.process_ids import is_own_proc
+from weigh.regular_file import file_head
 from weigh.units import KIB, Bytes, Seconds
 
 _STATUS_BYTES = 16384  # a thousand groups come before the memory
@@ -456,15 +457,11 @@ def parse_io(text: bytes) -> IoReading:
 def read_reaped_io(proc_folder: str = "/proc") -> IoReading | None:
     """Read the traffic of reaped descendants; None if the kernel does not count it."""
     try:
-        total = _read_io(f"{proc_folder}/self/io")
+        total = parse_io(file_head(f"{proc_folder}/self/io"))
         # weigh's own threads are in the total as well
         for tid in os.listdir(f"{proc_folder}/self/task"):
-            total = total.since(_read_io(f"{proc_folder}/self/task/{tid}/io"))
+            of_thread = parse_io(file_head(f"{proc_folder}/self/task/{tid}/io"))
+            total = total.since(of_thread)
     except (OSError, ValueError, KeyError):
         return None
     return total
-
-
-def _read_io(path: str) -> IoReading:
-    with open(path, "rb") as file:
-        return parse_io(file.read())
