@@ -26,9 +26,11 @@ def compile_bounded(pattern: str) -> "re.Pattern[str]":
 def _nests_repeats(pattern_parts: Any, *, inside: bool) -> bool:  # noqa: ANN401 - of the parser
     for operation, argument in pattern_parts:
         # argument is (least, most, part) of a repetition
-        repeats = str(operation) in _REPEATS and argument[1] > _MANY
-        if repeats and inside:
+        is_repeat = str(operation) in _REPEATS
+        # inside, even `{2,9}` divides a long row of one character in too many ways
+        if inside and is_repeat and argument[0] != argument[1] > 1:
             return True
+        repeats = is_repeat and argument[1] > _MANY
         for below in _parts_in(argument):
             if _nests_repeats(below, inside=inside or repeats):
                 return True

@@ -46,6 +46,8 @@ EVEN = range(2, 42, 2)
             ],
             20,
         ),
+        # a bar as long as a line, whose signs also divide a ruler
+        (lines(" |" + "+" * 99 + "| {n}% ~{left}s", EVEN), 15),
         # lines that grow
         (["a.tif: ", *TICKS[:-22]], 10),
         ([f"0%   10   20   30   40   50 ... 100%\n{RULER}\n", *"*" * 25], 13),

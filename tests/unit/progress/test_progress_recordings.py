@@ -5,6 +5,7 @@ import statistics
 import pytest
 from recorded import looks, names
 
+pytestmark = pytest.mark.together("recordings")  # each is read once
 NAMES = names()
 ENDLESS = {"lightning_tqdm", "tqdm_endless"}  # they print no total
 SLOW_FIRST = {"tqdm_warm", "tqdm_level"}  # not steady in the first tenth
