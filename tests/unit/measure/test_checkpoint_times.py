@@ -16,6 +16,7 @@ class Watched:
         self.tree = SimpleNamespace(seen=1)
         self.tracker = SimpleNamespace(best=5)
         self.calls: list[float] = []  # what was asked to be called, when
+        self.written: list[float] = []  # when the run was written
 
     def elapsed(self) -> float:
         return self.now
@@ -27,23 +28,18 @@ class Watched:
         self.observer = observer
         self.calls.append(at)
 
-
-@pytest.fixture
-def watched() -> Watched:
-    return Watched()
+    def write(self) -> None:
+        self.written.append(self.now)
 
 
 @pytest.fixture
-def written(watched: Watched) -> list[float]:
-    """When the run was written; it has been at 20 s."""
-    times: list[float] = []
-    watched.checkpoints = RunCheckpoints(  # type: ignore[attr-defined]
-        watched,  # type: ignore[arg-type]
-        lambda: times.append(watched.now),
-    )
+def watched() -> Any:
+    """Return a watcher of a run that was written at 20 s."""
+    watched: Any = Watched()
+    watched.checkpoints = RunCheckpoints(watched, watched.write)
     watched.now = 20.0
     watched.observer()
-    return times
+    return watched
 
 
 @pytest.mark.parametrize(
@@ -58,22 +54,17 @@ def written(watched: Watched) -> list[float]:
     ],
 )
 def test_a_run_that_does_nothing_is_seldom_written_down(
-    watched: Watched,
-    written: list[float],
-    state: tuple[float, float, int, int],
-    *,
-    is_written: bool,
+    watched: Any, state: tuple[float, float, int, int], *, is_written: bool
 ) -> None:
     watched.now, watched.used, watched.tree.seen, watched.tracker.best = state
     assert watched.observer() == 10.0
-    assert len(written) == 1 + is_written
+    assert len(watched.written) == 1 + is_written
 
 
-def test_a_run_that_ends_early_has_lost_half_of_itself_at_most(
-    watched: Watched,
-) -> None:
-    RunCheckpoints(watched, lambda: None)  # type: ignore[arg-type]
-    times = [watched.calls[0]]
+def test_a_run_that_ends_early_has_lost_half_of_itself_at_most() -> None:
+    watched: Any = Watched()
+    RunCheckpoints(watched, watched.write)
+    times = watched.calls
     while times[-1] < 30:
         watched.now = times[-1]
         times.append(watched.now + watched.observer())
@@ -81,28 +72,28 @@ def test_a_run_that_ends_early_has_lost_half_of_itself_at_most(
 
 
 def test_after_a_signal_to_end_it_is_written_at_once_and_soon_again(
-    watched: Watched, written: list[float]
+    watched: Any,
 ) -> None:
     watched.now = 30.0
-    watched.checkpoints.hurry()  # type: ignore[attr-defined]
+    watched.checkpoints.hurry()
     assert watched.calls == [0.2, 0.0]
     assert [watched.observer() for _ in range(3)] == pytest.approx([0.2, 0.4, 0.8])
-    assert written == [20.0, 30.0, 30.0, 30.0]
+    assert watched.written == [20.0, 30.0, 30.0, 30.0]
 
 
-def test_what_a_full_disk_refused_is_written_at_the_next_time(watched: Watched) -> None:
-    answers: list[OSError | None] = [OSError(28, "full"), None]
-    written = []
+def test_what_a_full_disk_refused_is_written_at_the_next_time() -> None:
+    watched: Any = Watched()
+    refusals = [OSError(28, "full")]
 
     def write() -> None:
-        if (error := answers.pop(0)) is not None:
-            raise error
-        written.append(watched.now)
+        if refusals:
+            raise refusals.pop()
+        watched.write()
 
-    RunCheckpoints(watched, write)  # type: ignore[arg-type]
+    RunCheckpoints(watched, write)
     watched.now = 20.0
     with pytest.raises(OSError, match="full"):
         watched.observer()
     watched.now = 24.0
     watched.observer()
-    assert written == [24.0]
+    assert watched.written == [24.0]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from weigh.measure.programs import FolderLooks
 from weigh.model.record import FileCalls, Usage
@@ -123,19 +124,10 @@ def test_the_mount_of_the_folder_is_named(
 def test_only_many_small_reads_over_a_network_do_harm(
     changed: dict[str, Any], *, is_harm: bool
 ) -> None:
-    figures = {
-        "reads": 30_000,
-        "writes": 9,
-        "read": 3_000_000,
-        "written": 9,
-        "folder": "my data/",
-        "files": 1,
-        "mount": "/home",
-        "file_system": "nfs",
-        "is_shared": True,
-    }
+    figures = {"folder": "my data/", "files": 1, "mount": "/home", "is_shared": True}
+    changed = figures | {"file_system": "nfs"} | changed
     seconds = 60 * changed.pop("minutes", 1.5)
-    calls = FileCalls(**{**figures, **changed})
+    calls = replace(CALLS, **changed)
     words = list(small_read_words(Usage(wall_time=seconds, file_calls=calls)))
 
     harm = "20,000 small reads a minute on /home (nfs): use --stage-in 'my data/'"

@@ -31,30 +31,19 @@ G1: dict[str, int | str] = {
 }
 
 
-FOUR_TENTHS = """
-class A {
-    public static void main(String[] words) throws Exception { Thread.sleep(400); }
-}
-"""
-
-
 def perfdata(counters: dict[str, int | str], order: str = "<") -> bytes:
     """Write counters as HotSpot does, each with its value behind its name."""
     entries = b""
     for name, value in counters.items():
         text = name.encode() + b"\0"
         text += bytes(-len(text) % 8 + 4)  # 20 bytes of entry: aligned to 8
-        raw = (
-            struct.pack(f"{order}q", value)
-            if isinstance(value, int)
-            else value.encode() + b"\0"
-        )
-        kind = b"J" if isinstance(value, int) else b"B"
-        size = 0 if isinstance(value, int) else len(raw)
-        head = struct.pack(
-            f"{order}iii", 20 + len(text) + len(raw), 20, size
-        ) + struct.pack(f"{order}cbbbi", kind, 0, 1, 1, 20 + len(text))
-        entries += head + text + raw
+        if isinstance(value, int):
+            kind, raw, size = b"J", struct.pack(f"{order}q", value), 0
+        else:
+            kind, raw, size = b"B", value.encode() + b"\0", len(value) + 1
+        begin = 20 + len(text)
+        fields = (begin + len(raw), 20, size, kind, 0, 1, 1, begin)
+        entries += struct.pack(f"{order}iiicbbbi", *fields) + text + raw
     head = b"\xca\xfe\xc0\xc0" + bytes([order == "<", 2, 0, 1])
     return head + struct.pack(f"{order}iiqii", 0, 0, 0, 32, len(counters)) + entries
 
@@ -80,12 +69,9 @@ def test_the_heap_of_g1_counts_once_and_that_of_others_by_generation() -> None:
     assert serial == replace(g1, heap_limit=12 * GIB)
     # options come from the environment, too
     assert jvm_of(G1, ["-Xmx64m"]) == replace(g1, flags=("-Xmx64m",))
-
-
-def test_without_a_collection_nothing_is_known_to_be_alive() -> None:
-    found = jvm_of({**G1, "sun.gc.collector.0.invocations": 0})
-    assert found is not None
-    assert found.live is None
+    # without a collection nothing is known to be alive
+    fresh = jvm_of({**G1, "sun.gc.collector.0.invocations": 0})
+    assert fresh == replace(g1, live=None)
 
 
 def test_counters_are_still_read_when_the_machine_has_unlinked_them(
@@ -127,7 +113,10 @@ def test_of_many_virtual_machines_the_largest_stays_mapped(
     shutil.which("javac") is None, reason="no JDK: apt install default-jdk-headless"
 )
 def test_a_live_virtual_machine_is_read_after_its_end(tmp_path: Path) -> None:
-    (tmp_path / "A.java").write_text(FOUR_TENTHS)
+    (tmp_path / "A.java").write_text(
+        "class A { public static void main(String[] words) throws Exception {"
+        " Thread.sleep(400); } }"
+    )
     subprocess.run(
         [
             *(sys.executable, "-m", "weigh", "run", "-q", "-o", "r.json", "--"),

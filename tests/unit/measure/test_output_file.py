@@ -18,9 +18,9 @@ def read_all(file: WatchedOutput) -> bytes:
 
 @given(st.lists(st.binary(max_size=50), max_size=10))
 def test_all_that_is_written_is_read_once(
-    tmp_path_factory: object, pieces: list[bytes]
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]
 ) -> None:
-    path = Path(str(tmp_path_factory.mktemp("read"))) / "out"  # type: ignore[attr-defined]
+    path = tmp_path_factory.mktemp("read") / "out"
     path.write_bytes(b"from before")
     file = WatchedOutput(str(path), len(b"from before"))
     seen = b""
@@ -78,7 +78,7 @@ def test_of_too_much_the_beginning_and_the_end_are_read_in_whole_lines(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "out"
-    lines = [b"step %d of 999999" % number for number in range(999_999)]
+    lines = [b"step %d of 299999" % number for number in range(299_999)]
     path.write_bytes(b"\n".join(lines) + b"\n")
     seen = read_all(WatchedOutput(str(path)))
     assert len(seen) < 1_000_000
@@ -108,18 +108,14 @@ def test_an_appender_is_read_from_the_end_and_a_writer_from_where_it_is(
     os.close(writer)
 
 
-def test_reading_along_leaves_the_writers_offset_alone(tmp_path: Path) -> None:
-    writer = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
-    (file,) = own_output_files((writer,))
+def test_reading_along_leaves_the_writers_offset_alone_and_pipes_too(
+    tmp_path: Path,
+) -> None:
+    writer, pipe = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), os.pipe()
+    (file,) = own_output_files((writer, *pipe))
     os.write(writer, b"step 1 of 2\n")
     assert read_all(file) == b"step 1 of 2\n"
     assert os.lseek(writer, 0, os.SEEK_CUR) == len(b"step 1 of 2\n")
-    os.close(writer)
+    for fd in (writer, *pipe):
+        os.close(fd)
     file.close()
-
-
-def test_a_pipe_is_no_file() -> None:
-    read, write = os.pipe()
-    assert own_output_files((read, write)) == []
-    os.close(read)
-    os.close(write)

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,41 +14,41 @@ from hypothesis import strategies as st
 from weigh.measure.pty_tee import PtyTee
 
 
-def opened(interposed: PtyTee, fd: int) -> int:
-    """Open what the job is to have in the place of *fd*, as its first process does."""
-    return os.open(interposed.streams[fd].lstrip("<>"), os.O_WRONLY | os.O_NOCTTY)
-
-
-def drain(fd: int, into: list[bytes]) -> None:
-    while chunk := os.read(fd, 1 << 16):
-        into.append(chunk)
-
-
 class Job:
     """A writer behind a copier, and a reader that takes all that arrives."""
 
     def __init__(self) -> None:
-        self._out, target = os.pipe()
-        os.set_inheritable(target, True)  # as a shell gives it
-        self.interposed = PtyTee((target,))
-        self.writer = opened(self.interposed, target)
-        self.interposed.launched()
+        self._out, target = inheritable_pipe()
+        self.tee = PtyTee((target,))
+        # what the job has in the place of its descriptor, as its first process does
+        path = self.tee.streams[target].lstrip("<>")
+        self.writer = os.open(path, os.O_WRONLY | os.O_NOCTTY)
+        self.tee.launched()
         os.close(target)
         self._arrived: list[bytes] = []
-        self._reader = threading.Thread(
-            target=drain, args=(self._out, self._arrived), daemon=True
-        )
+        self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
+
+    def _drain(self) -> None:
+        while chunk := os.read(self._out, 1 << 16):
+            self._arrived.append(chunk)
 
     def finish(self) -> tuple[bytes, bytes]:
         """Return what arrived and what weigh heard."""
         os.close(self.writer)
         heard: list[bytes] = []
-        (passage,) = self.interposed.passages
-        self.interposed.finish(lambda: passage.look(heard.append))
+        (passage,) = self.tee.passages
+        self.tee.finish(lambda: passage.look(heard.append))
         self._reader.join(10)
         os.close(self._out)
         return b"".join(self._arrived), b"".join(heard)
+
+
+def inheritable_pipe() -> tuple[int, int]:
+    """Return a pipe whose end to write to is as a shell passes it on."""
+    out, target = os.pipe()
+    os.set_inheritable(target, True)
+    return out, target
 
 
 @settings(max_examples=20)
@@ -63,14 +64,14 @@ def test_every_byte_arrives_and_is_read(pieces: list[bytes]) -> None:
 
 def test_of_a_flood_all_arrives_and_what_weigh_leaves_out_tears_no_line() -> None:
     job = Job()
-    whole = [b"step %d of 500000" % step for step in range(500_000)]
+    whole = [b"step %d of 300000" % step for step in range(300_000)]
     every, heard = b"\n".join(whole) + b"\n", list[bytes]()
     lines = memoryview(every)
     for turn in count(1):
         lines = lines[os.write(job.writer, lines[:64_000]) :]
         # less often than its pipe is full
         if turn % 40 == 0:
-            job.interposed.passages[0].look(heard.append)
+            job.tee.passages[0].look(heard.append)
         if not lines:
             break
     arrived, rest = job.finish()
@@ -86,8 +87,7 @@ def test_of_a_flood_all_arrives_and_what_weigh_leaves_out_tears_no_line() -> Non
 def test_without_a_descriptor_left_no_signal_stays_blocked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out, target = os.pipe()
-    os.set_inheritable(target, True)
+    ends = inheritable_pipe()
     pipes = [os.pipe(), os.pipe()]
 
     def pipe() -> tuple[int, int]:
@@ -98,27 +98,23 @@ def test_without_a_descriptor_left_no_signal_stays_blocked(
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     monkeypatch.setattr(os, "pipe", pipe)
     with pytest.raises(OSError, match="Too many"):
-        PtyTee((target,))
+        PtyTee(ends[1:])
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
-    for fd in (out, target):
+    for fd in ends:
         os.close(fd)
 
 
-def test_two_descriptors_of_one_pipe_share_a_passage() -> None:
-    out, target = os.pipe()
-    os.set_inheritable(target, True)
-    again = os.dup(target)
-    os.set_inheritable(again, True)
-    interposed = PtyTee((target, again))
-    assert interposed.streams[target] == interposed.streams[again]
-    (passage,) = interposed.passages
-    interposed.finish(lambda: passage.look(lambda _chunk: None))
-    for fd in (out, target, again):
+def test_two_descriptors_of_one_pipe_share_a_passage_and_a_file_has_none(
+    tmp_path: Path,
+) -> None:
+    out, target = inheritable_pipe()
+    again, file = os.dup(target), os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    for fd in (again, file):
+        os.set_inheritable(fd, True)
+    tee = PtyTee((target, again, file))
+    assert tee.streams == {target: tee.streams[target], again: tee.streams[target]}
+    (passage,) = tee.passages
+    tee.finish(lambda: passage.look(lambda _chunk: None))
+    assert PtyTee((file,)).pid is None
+    for fd in (out, target, again, file):
         os.close(fd)
-
-
-def test_a_file_is_not_interposed(tmp_path: object) -> None:
-    fd = os.open(f"{tmp_path}/out", os.O_WRONLY | os.O_CREAT)
-    os.set_inheritable(fd, True)
-    assert PtyTee((fd,)).pid is None
-    os.close(fd)

@@ -50,51 +50,33 @@ GO: dict[str, Any] = {"env": {"GOMEMLIMIT": "1GiB"}, "is_go": True}
         ("sort", "sort -S1G a", {}, "sort: -S 1G"),
         ("sort", "sort a", {}, "sort: -S None"),
         ("samtools", "samtools sort -m 2G", {}, "samtools sort: -m 2G"),
+        ("samtools", "samtools view", {}, None),
         ("tool", "tool", GO, "go: GOMEMLIMIT 1GiB"),
-        ("python3.11", "python3 a.py", DUCKDB, "duckdb: memory_limit None"),
+        (
+            "python3.11",
+            "python3 a.py",
+            DUCKDB,
+            "duckdb: memory_limit None",
+        ),
         ("tool", "tool", {"maps": arenas(5)}, "malloc arenas: MALLOC_ARENA_MAX None"),
+        ("tool", "tool", {"maps": arenas(2)}, None),
         ("python3", SPADES, {}, "spades: -m 9"),
+        ("", "", {}, None),
+        # clients, by the words with which others do their work
+        ("docker", "docker run img", GO, "client"),
+        ("docker", "docker ps", GO, "go: GOMEMLIMIT 1GiB"),
+        ("kubectl", "kubectl wait job", GO, "client"),
+        ("tmux", "tmux new -d ./a", {}, "client"),
+        ("curl", "curl -O file", {}, None),
+        ("ssh", "ssh node", {}, None),
     ],
 )
 def test_programs_are_recognised_with_the_knob_that_limits_them(
-    exe: str, words: str, more: dict[str, Any], found: str
+    exe: str, words: str, more: dict[str, Any], found: str | None
 ) -> None:
     sign = sign_of(ProcessSigns(f"/usr/bin/{exe}", tuple(words.split()), **more), RULES)
-    assert sign is not None
-    assert f"{sign.name}: {sign.knob} {sign.value}" == found
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        ProcessSigns("/opt/samtools", ("samtools", "view")),
-        ProcessSigns("/bin/tool", ("tool",), maps=arenas(2)),
-        ProcessSigns(),
-    ],
-)
-def test_other_programs_show_no_sign(look: ProcessSigns) -> None:
-    assert sign_of(look, RULES) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "is_client"),
-    [
-        ("docker run img", True),
-        ("docker ps", False),
-        ("kubectl wait job", True),
-        ("tmux new -d ./a", True),
-        ("curl -O file", None),
-        ("ssh node", None),
-    ],
-)
-def test_a_client_is_recognised_by_the_words_with_which_others_do_its_work(
-    line: str,
-    is_client: bool | None,  # noqa: FBT001 - a parameter of the test
-) -> None:
-    name, *words = line.split()
-    is_go = name in {"docker", "kubectl"}
-    found = sign_of(ProcessSigns(f"/bin/{name}", (name, *words), is_go=is_go), RULES)
-    assert (found and found.is_client) == is_client
+    shown = sign and f"{sign.name}: {sign.knob} {sign.value}"
+    assert ("client" if sign and sign.is_client else shown) == found
 
 
 def test_arenas_are_not_counted_in_java() -> None:
@@ -109,22 +91,15 @@ def test_each_sign_has_words_that_fit_a_line() -> None:
         assert len(rule.advice) <= 60, rule.name
 
 
-SITE = """
-[[sign]]
-name = "sort here"
-program = ["sort"]
-advice = "use our own"
-"""
-
-
 def test_a_site_extends_the_table_and_its_signs_come_first(tmp_path: Path) -> None:
     file = tmp_path / "signs.toml"
-    file.write_text(SITE)
+    lines = ("[[sign]]", 'name = "here"', 'program = ["sort"]', 'advice = "use ours"')
+    file.write_text("\n".join(lines))
     rules = read_rules({}, site=str(file))
     found = sign_of(ProcessSigns("/usr/bin/sort", ("sort",)), rules)
     assert found is not None
-    assert found.name == "sort here"
-    assert len(rules) == len(RULES) + 1
+    assert found.name == "here"
+    assert rules[1:] == RULES
     assert read_rules({"WEIGH_SIGNS": str(file)}, site="/nowhere") == rules
 
 
@@ -162,8 +137,9 @@ def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> 
 
 
 def test_a_program_is_read_again_when_the_run_is_twice_as_old(tmp_path: Path) -> None:
-    folder = process_7(tmp_path, "/opt/tool")
     watch = ProgramWatch({}, proc_folder=str(tmp_path))
+    watch.look(0.5, [reading(7, MIB)])  # it is gone
+    folder = process_7(tmp_path, "/opt/tool")
     watch.look(1.0, [reading(7, MIB)])
     (folder / "cmdline").write_text("samtools\0sort\0")
     signs = []
@@ -171,12 +147,6 @@ def test_a_program_is_read_again_when_the_run_is_twice_as_old(tmp_path: Path) ->
         watch.look(now, [reading(7, MIB)])
         signs.append(watch.sign and watch.sign.name)
     assert signs == [None, "samtools sort"]
-
-
-def test_a_process_that_is_gone_shows_nothing(tmp_path: Path) -> None:
-    watch = ProgramWatch({}, proc_folder=str(tmp_path))
-    watch.look(1.0, [reading(7, MIB)])
-    assert watch.sign is None
 
 
 def record(
@@ -187,25 +157,23 @@ def record(
     )
 
 
+def go_with(limit: str) -> Usage:
+    """Return the usage of a program in Go that has set a limit."""
+    return Usage(wall_time=1.0, sign=ProgramSign("go", "words", "GOMEMLIMIT", limit))
+
+
 def test_knobs_are_read_of_the_command_and_of_the_run() -> None:
     assert knobs_in(("java", "-Xmx64m", "A"), {}) == ("-Xmx=64m",)
     assert knobs_in(("bash", "-c", "GOMEMLIMIT=1GiB ./a"), {}) == ("GOMEMLIMIT=1GiB",)
     jvm = Usage(wall_time=1.0, jvm=JvmHeap(64 * MIB, flags=("-Xmx64m",)))
     assert knobs_of(record("run.sh", usage=jvm)) == ("-Xmx=64m",)
-    sign = ProgramSign("go", "words", "GOMEMLIMIT", "1GiB")
-    set_ = Usage(wall_time=1.0, sign=sign)
-    assert knobs_of(record("./a", usage=set_)) == ("GOMEMLIMIT=1GiB",)
-    assert "GOMEMLIMIT=1GiB" in next(sign_words(set_))
+    # one that is a parameter is left out
+    assert knobs_of(record("java", "-Xmx64m", "A", heap=64)) == ()
+    assert knobs_of(record("./a", usage=go_with("1GiB"))) == ("GOMEMLIMIT=1GiB",)
+    assert "GOMEMLIMIT=1GiB" in next(sign_words(go_with("1GiB")))
 
 
 def test_runs_with_different_knobs_are_not_fitted_together() -> None:
-    def run(limit: str) -> Record:
-        sign = ProgramSign("go", "words", "GOMEMLIMIT", limit)
-        return record("./a", usage=Usage(wall_time=1.0, sign=sign), n=1)
-
-    first, second, third = groups_of([run("1GiB"), run("2GiB"), run("1GiB")])
+    runs = [record("./a", usage=go_with(x), n=1) for x in ("1GiB", "2GiB", "1GiB")]
+    first, second, third = groups_of(runs)
     assert first == third != second
-
-
-def test_a_knob_that_is_a_parameter_is_left_out() -> None:
-    assert knobs_of(record("java", "-Xmx64m", "A", heap=64)) == ()

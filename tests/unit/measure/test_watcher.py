@@ -33,15 +33,16 @@ class OneProcess(ProcTree):
 
     def times(self, pid: int) -> ProcessTimes | None:
         del pid
-        if self.job_cpu is None:
-            return None
-        return ProcessTimes(
-            parent=1,
-            cpu_time=self.job_cpu,
-            faulted=0,
-            code_start=0,
-            stack_start=0,
-        )
+        return None if self.job_cpu is None else ProcessTimes(1, self.job_cpu)
+
+
+class PerfClock:
+    """A perf clock of a tree, which stands while the tree waits for something."""
+
+    used = 1.0
+
+    def read(self) -> float:
+        return self.used
 
 
 class Run:
@@ -49,23 +50,23 @@ class Run:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.tree = OneProcess()
-        self.watcher = self.watcher_of(self.tree)
+        self.clock = PerfClock()
+        self.watch(OneProcess())
 
-    def watcher_of(self, tree: OneProcess) -> TreeWatcher:
-        """Return a watcher; what others write to the machine's tmpfs is not its own."""
-        return TreeWatcher(
-            tree,
-            INTERVAL,
-            WatchedRun(is_alone=False),
-            clock=lambda: self.now,
-        )
+    def watch(self, tree: OneProcess, clock: Any = None) -> None:
+        """Begin; what others write to the machine's tmpfs is not its own."""
+        self.tree = tree
+        watched = WatchedRun(cpu_clock=clock, is_alone=False)
+        self.watcher = TreeWatcher(tree, INTERVAL, watched, clock=lambda: self.now)
 
     def look(self) -> float:
         """Look once, and wait as long as that says."""
         wait = self.watcher.look()
         self.now += wait
         return wait
+
+    def sizes(self) -> list[int]:
+        return [sample.memory // HUNDRED for sample in self.watcher.samples]
 
 
 @pytest.fixture
@@ -86,8 +87,7 @@ def test_modules_that_are_loaded_once_do_not_make_weigh_blind(
             return super().read()
 
     looks = count()
-    run.tree = Loads()
-    run.watcher = run.watcher_of(run.tree)
+    run.watch(Loads())
     assert max(run.look() for _ in range(20)) == INTERVAL
 
 
@@ -105,16 +105,15 @@ def test_the_interval_that_is_reported_is_the_one_that_was_reached(run: Run) -> 
 def test_samples_stay_few_and_keep_the_peak_and_are_as_fine_at_the_start_as_at_the_end(
     run: Run,
 ) -> None:
-    for turn in range(20_000):
+    for turn in range(5000):
         run.tree.size = (9 if turn == 777 else 2) * HUNDRED
         run.look()
-    assert run.watcher.looks == 20_000
-    samples = run.watcher.samples
-    assert len(samples) <= 1024
-    assert max(sample.memory for sample in samples) == 9 * HUNDRED
-    gaps = [then.time - now.time for now, then in pairwise(samples)]
-    assert min(gaps) > 0
-    assert max(gaps) < run.now / 100
+    assert run.watcher.looks == 5000
+    assert len(run.sizes()) <= 1024
+    assert max(run.sizes()) == 9
+    times = [sample.time for sample in run.watcher.samples]
+    gaps = [then - now for now, then in pairwise(times)]
+    assert 0 < min(gaps) <= max(gaps) < run.now / 100
 
 
 def test_without_perf_cpu_time_is_read_now_and_then(run: Run) -> None:
@@ -132,98 +131,68 @@ def test_the_most_cpu_time_seen_outlives_the_process(run: Run) -> None:
     assert run.watcher.most_cpu_time == 1.0
 
 
-def test_a_perf_clock_is_read_at_every_look() -> None:
-    ticks = count()
-
-    class Clock:
-        def read(self) -> int:
-            return next(ticks)
-
-    clock: Any = Clock()
-    watcher = TreeWatcher(
-        OneProcess(), INTERVAL, WatchedRun(cpu_clock=clock, is_alone=False)
-    )
-    for _ in range(3):
-        watcher.look()
-    assert [sample.cpu_time for sample in watcher.samples] == [0, 1, 2]
-
-
-class StillClock:
-    """A perf clock of a tree that waits for something."""
-
-    used = 1.0
-
-    def read(self) -> float:
-        return self.used
+def test_a_perf_clock_is_read_at_every_look(run: Run) -> None:
+    run.watch(OneProcess(), run.clock)
+    for used in (1.0, 2.0, 3.0):
+        run.clock.used = used
+        run.look()
+    assert [sample.cpu_time for sample in run.watcher.samples] == [1.0, 2.0, 3.0]
 
 
 @pytest.fixture
-def idle() -> tuple[Run, StillClock]:
+def idle() -> Run:
     """A run whose tree does nothing, though it would read as nine times as large."""
-    run, clock = Run(), StillClock()
-    run.watcher = TreeWatcher(
-        run.tree,
-        INTERVAL,
-        WatchedRun(cpu_clock=clock, is_alone=False),  # type: ignore[arg-type]
-        clock=lambda: run.now,
-    )
+    run = Run()
+    run.watch(OneProcess(), run.clock)
     run.look()
     run.tree.size = 9 * HUNDRED
-    return run, clock
+    return run
 
 
-def test_an_idle_tree_is_not_read_again_until_it_works(
-    idle: tuple[Run, StillClock],
-) -> None:
-    run, clock = idle
+def test_an_idle_tree_is_not_read_again_until_it_works(idle: Run) -> None:
     for _ in range(5):
-        run.look()
-    assert {sample.memory for sample in run.watcher.samples} == {HUNDRED}
-    clock.used += 0.2
-    run.look()
-    assert run.watcher.samples[-1].memory == 9 * HUNDRED
+        idle.look()
+    assert {*idle.sizes()} == {1}
+    idle.clock.used += 0.2
+    idle.look()
+    assert idle.sizes()[-1] == 9
 
 
 def test_a_new_process_of_an_idle_tree_is_read_twice(
-    idle: tuple[Run, StillClock], monkeypatch: pytest.MonkeyPatch
+    idle: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rank is read at the second look."""
-    run, clock = idle
+    read = idle.tree.read
 
-    class Meets(OneProcess):
-        def read(self) -> list[ProcessReading]:
-            self.seen = 1
-            return super().read()
+    def meets() -> list[ProcessReading]:
+        idle.tree.seen = 1
+        return read()
 
-    monkeypatch.setattr(run.watcher, "tree", Meets())
-    clock.used += 0.2
-    for size in (2 * HUNDRED, 3 * HUNDRED, 4 * HUNDRED):
-        run.watcher.tree.size = size  # type: ignore[attr-defined]
-        run.look()
-    assert run.watcher.samples[-1].memory == 3 * HUNDRED
+    monkeypatch.setattr(idle.tree, "read", meets)
+    idle.clock.used += 0.2
+    for size in (2, 3, 4):
+        idle.tree.size = size * HUNDRED
+        idle.look()
+    assert idle.sizes()[-1] == 3
 
 
 def test_a_clock_that_stands_while_a_process_runs_is_not_believed(
-    idle: tuple[Run, StillClock], monkeypatch: pytest.MonkeyPatch
+    idle: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel ends the perf events of a program that may not be read."""
-    run, _ = idle
     used = count(1)
-    monkeypatch.setattr(run.tree, "clocks", lambda: {7: 0.01 * next(used)})
-    run.look()
-    for size in (9 * HUNDRED, 2 * HUNDRED, 3 * HUNDRED):
-        run.tree.size = size
-        assert run.look() <= INTERVAL
-        assert run.watcher.samples[-1].memory == size
+    monkeypatch.setattr(idle.tree, "clocks", lambda: {7: 0.01 * next(used)})
+    idle.look()
+    for size in (9, 2, 3):
+        idle.tree.size = size * HUNDRED
+        assert idle.look() <= INTERVAL
+        assert idle.sizes()[-1] == size
 
 
-def test_the_cpu_time_so_far_is_the_most_that_is_known(
-    idle: tuple[Run, StillClock],
-) -> None:
-    run, clock = idle
-    assert run.watcher.cpu_time() == clock.used
-    run.watcher.most_cpu_time = 3.0
-    assert run.watcher.cpu_time() == 3.0
+def test_the_cpu_time_so_far_is_the_most_that_is_known(idle: Run) -> None:
+    assert idle.watcher.cpu_time() == idle.clock.used
+    idle.watcher.most_cpu_time = 3.0
+    assert idle.watcher.cpu_time() == 3.0
 
 
 class Observer:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.measure.output import Feed
+from weigh.measure.output import WatchedOutput
 from weigh.measure.progress_reader import ProgressReader
 from weigh.model.record import ReportedProgress
 from weigh.progress.counters import MOST_COUNTERS
@@ -146,36 +146,21 @@ def test_how_many_rounds_a_fold_has_is_unknown_before_the_next_one() -> None:
     assert second.remaining == pytest.approx(135, rel=0.1)
 
 
-class PrintedStream:
-    """A stream that passes at each look what was printed since the last one."""
-
-    def __init__(self) -> None:
-        self.new = b""
-
-    def look(self, feed: Feed) -> bool:
-        if self.new:
-            feed(self.new)
-        return bool(self.new)
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize(("until", "remaining"), [(23, 97), (55, 65), (90, 30)])
 def test_headings_on_stdout_span_the_bars_on_stderr(
-    until: int, remaining: float
+    tmp_path: Path, until: int, remaining: float
 ) -> None:
     """As where a job script has a file for each: the bars alone end with a fold."""
-    out, err = PrintedStream(), PrintedStream()
-    reader = ProgressReader([out, err])
-    for time in range(until + 1):
-        fold, epoch = divmod(time, 40)
-        out.new = b"fold %d/3\n" % (fold + 1) if not epoch else b""
-        err.new = tqdm(epoch, 39, "epoch").encode()
-        reader.look(time)
-
+    paths = tmp_path / "out", tmp_path / "err"
+    with paths[0].open("wb", buffering=0) as out, paths[1].open("wb", 0) as err:
+        reader = ProgressReader([WatchedOutput(str(path)) for path in paths])
+        for time in range(until + 1):
+            fold, epoch = divmod(time, 40)
+            out.write(b"" if epoch else b"fold %d/3\n" % (fold + 1))
+            err.write(tqdm(epoch, 39, "epoch").encode())
+            reader.look(time)
     forecast = reader.forecast(until)
-
+    reader.close()
     assert forecast is not None
     assert forecast.source == "fold lines"
     assert forecast.done == pytest.approx(until / 40, abs=0.05)
@@ -200,8 +185,8 @@ def test_the_user_s_pattern_overrules_what_else_is_printed() -> None:
 
 def test_more_bars_than_are_kept_do_no_harm() -> None:
     letters = "abcdefghijklmnopqrstuvwx"[: MOST_COUNTERS + 4]
-    bars = [(n, tqdm(n, 100 + ord(one), one)) for n in range(60) for one in letters]
-    assert seen(bars, until=59).source == "tqdm"
+    bars = [(n, tqdm(n, 100 + ord(one), one)) for n in range(30) for one in letters]
+    assert seen(bars, until=29).source == "tqdm"
 
 
 def test_after_a_bar_has_ended_as_much_may_follow_the_next() -> None:
