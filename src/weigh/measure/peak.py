@@ -35,7 +35,6 @@ class PeakLook(msgspec.Struct, frozen=True):
 
     value: Bytes
     low: Bytes
-    high: Bytes
     time: Seconds
     held: MemoryHolding
 
@@ -109,16 +108,27 @@ class PeakTracker:
         if held.spike and self._last and held.total < self._last.total <= value:
             kinds = self._last
         high = held.high if held.is_account else held.high + spike + others
-        look = PeakLook(value, held.low + spike, max(high, value), current_time, kinds)
-        self._note(look, held)
-        if held.passed and self._last is not None:
-            self._most = max(self._most, self._last.high + held.passed)
+        if self._last is not None:
+            high = max(high, self._most_between(self._last, held))
+        self._note(PeakLook(value, held.low + spike, current_time, kinds), held, high)
         self._readings = {reading.pid: reading for reading in readings}
         self._last, self._looked_at = held, current_time
         return TreeSample(current_time, value, None, len(readings))
 
-    def _note(self, look: PeakLook, held: MemoryHolding) -> None:
-        """Keep a look if it is the peak.
+    def _most_between(self, last: MemoryHolding, held: MemoryHolding) -> Bytes:
+        """Return what the tree held at most at some moment since the *last* look."""
+        grown = held.passed + held.grown
+        # what of it was given back, and what those copied that have ended, no count
+        # shows
+        self._most = max(self._most, last.total - last.guess + grown)
+        if held.confirmed is None:
+            return last.high + grown
+        # it shows what was open at the last look, too
+        wrong = round((1 - held.confirmed) * last.guess)
+        return last.total - wrong + held.high - held.total + grown
+
+    def _note(self, look: PeakLook, held: MemoryHolding, high: Bytes) -> None:
+        """Keep a look if it is the peak, and its upper bound *high*.
 
         What it only guesses waits for the next count, which shows what is right of it.
         """
@@ -129,9 +139,9 @@ class PeakTracker:
             # it shows what was open at the looks since the last count, too
             self._open = 0
         if held.confirmed is not None or held.is_account:
-            self._most = max(self._most, look.high)
+            self._most = max(self._most, high)
         else:
-            self._open = max(self._open, look.high)
+            self._open = max(self._open, high)
         if held.guess <= material_change(look.value):
             self._keep(look)
             return
@@ -147,8 +157,7 @@ class PeakTracker:
         elif top is not None and _is_surer(look, top):
             self._top = msgspec.structs.replace(
                 top,
-                low=max(top.low, look.low),
-                high=max(top.value, look.high),
+                low=look.low,
                 held=msgspec.structs.replace(top.held, certainty=look.held.certainty),
             )
 
@@ -173,12 +182,11 @@ class PeakTracker:
         Of several spikes nobody knows whether they came at one moment: the largest
         counts, with what the others held at the smaller of the two looks around it,
         for memory often goes from one process to the next. What its process has let go
-        of files and shared memory, others may still hold. At most, it came while the
-        others held what they did at the larger look.
+        of files and shared memory, others may still hold.
         """
         last = self._last
         no_longer_mapped = held.unmapped - (0 if last is None else last.unmapped)
-        spikes, most = [0], 0
+        spikes = [0]
         for one in readings:
             first = inherited.get(one.pid, 0)
             spike = min(marks[one.pid], one.peak - first) - max(0, no_longer_mapped)
@@ -188,14 +196,12 @@ class PeakTracker:
                 if before is not None:
                     grown = one.resident - before.resident
                     let_go = before.file + before.shared - one.file - one.shared
-                    if let_go <= 0:
-                        most = max(most, last.high + spike + grown - held.high)
                     spike -= max(0, let_go)
                 # the same spike on top of the look before, where that held less
                 spike = min(spike, last.total + spike + grown - held.total)
             spikes.append(max(0, spike))
         largest = max(spikes)
-        return largest, max(sum(spikes), most) - largest
+        return largest, sum(spikes) - largest
 
     def _virtual_with_spike(self, reading: ProcessReading) -> Bytes:
         before = self._readings.get(reading.pid)
@@ -242,14 +248,15 @@ class PeakTracker:
                 **_parts_of_peak(high, None),
             )
         if top is None:
-            top = PeakLook(0, 0, 0, 0.0, MemoryHolding(0, 0, 0, low=0, high=0))
+            top = PeakLook(0, 0, 0.0, MemoryHolding(0, 0, 0, low=0, high=0))
         value = max(top.value, reaped, self._grown, self._grown_unseen())
         certainty = top.held.certainty
         low = max(top.low, self.largest, reaped)
-        # what a process grew by after the last look adds to what was counted then. A
-        # reaped process below the floor may have been the launcher itself
-        high = max(value + top.high - top.value, self._most, self._open, self._reaped)
+        # a reaped process below the floor may have been the launcher itself
+        high = max(value, self._most, self._open, self._reaped)
         if value > max(top.value, reaped):
+            # what a process grew by after the last look adds to what was open then
+            high = value + max(0, max(self._most, self._open) - top.value)
             high += max(one.shared for one in self._ended)
         # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:
@@ -322,7 +329,7 @@ class PeakTracker:
 def _is_surer(look: PeakLook, top: PeakLook) -> bool:
     """Return whether a look shows as much memory as the *top* one, more surely."""
     is_as_much = look.value >= top.value - material_change(top.value)
-    return is_as_much and look.high < top.high
+    return is_as_much and look.low > top.low
 
 
 def _without(look: PeakLook, part: float) -> PeakLook:
@@ -332,7 +339,6 @@ def _without(look: PeakLook, part: float) -> PeakLook:
         look,
         value=look.value - less,
         low=min(look.low, look.value - less),
-        high=max(look.value - less, look.high - less),
         held=msgspec.structs.replace(look.held, certainty="counted"),
     )
 

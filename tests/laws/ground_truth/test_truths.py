@@ -34,6 +34,7 @@ _IN_A_JOB = """
     churn50 mclapply joblib moved_forks file_private file_shared nodump nodump_exec
     leader_threads leader_children page_tables thp_sparse madv_free dontneed mremaps
     clone_vm stacks moments alternate hwm_below late_pair spike_beside retaken
+    shm_each
     hwm_crowd sawtooth exec_chain ignored zombies spawns
 """
 _IN_A_CGROUP = """

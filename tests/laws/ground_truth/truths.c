@@ -667,6 +667,27 @@ static size_t retaken(void) /* faults that are no copies of what forks share */
     return base + backed(size) + 4 * (PROCESS + size / 512 + backed(size / 20));
 }
 
+static void writes_shared_memory(int line, size_t size)
+{
+    touch(map_shared(shared_memory(size), size), size, PAGE);
+    retakes(line, size / 4);
+}
+
+static size_t shm_each(void) /* what only one process maps need not be anonymous */
+{
+    size_t size = mib(96), base = held();
+    Child children[3];
+    take(size);
+    for (int i = 0; i < 3; i++)
+        children[i] = start(writes_shared_memory, size);
+    for (int i = 0; i < 3; i++)
+        hear(children[i]);
+    hold();
+    for (int i = 0; i < 3; i++)
+        end(children[i]);
+    return base + backed(size) + 3 * (PROCESS + size + size / 512 + backed(size / 4));
+}
+
 static size_t spiker(void) /* a program of its own that is large for a moment */
 {
     release(take(argument()), argument());
@@ -892,6 +913,7 @@ static const Kind KINDS[] = {
     {"hwm_below", hwm_below, "a spike below the process's mark"},
     {"late_pair", late_pair, "two forks, below an earlier peak"},
     {"retaken", retaken, "4 forks take memory anew, and copy nothing"},
+    {"shm_each", shm_each, "3 such forks, each with shared memory of its own"},
     {"spike_beside", spike_beside, "a program beside it was large for a moment"},
     {"spiker", spiker, ""},
     {"hwm_crowd", hwm_crowd, "6 were larger once, one at a time"},

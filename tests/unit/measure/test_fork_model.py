@@ -408,6 +408,26 @@ def test_faults_below_a_new_mark_are_growth_though_all_of_it_is_freed() -> None:
     assert model.look(family.seen()).value == family.truth() == 600 * PAGE
 
 
+@given(STEPS)
+def test_between_two_looks_processes_hold_no_more_than_their_most_growth(
+    steps: list[list[tuple[str, int, int, int]]],
+) -> None:
+    family = Family()
+    family.fork(1)  # before there is anything to share
+    for step in steps:
+        before, held = family.seen(), family.truth()
+        most = held
+        for what, *where in step:
+            if what in ("write", "free"):
+                happen(family, what, *where)
+                most = max(most, family.truth())
+        bound = held + sum(
+            now.most_growth_since(old)
+            for old, now in zip(before, family.seen(), strict=True)
+        )
+        assert most <= bound <= sum(family.peaks.values()) * PAGE
+
+
 def test_what_a_parent_got_before_it_forked_is_no_growth_of_the_fork() -> None:
     family, model = Family(), FollowedFamily()
     family.write(1, range(10))

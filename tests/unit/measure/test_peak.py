@@ -236,12 +236,20 @@ def test_spikes_of_processes_that_take_turns_are_not_added() -> None:
     assert looks.peak().value <= 4 * H + 20
 
 
-def test_a_spike_may_have_come_before_others_gave_their_memory_back() -> None:
-    looks = Looks()
-    looks.look({1: (H, H), 2: (2 * H, 2 * H)})
-    looks.look({1: (H, 4 * H), 2: (10, 2 * H)})
-    peak = looks.peak()
-    assert (peak.value, peak.high) == (4 * H + 10, 6 * H)
+@pytest.mark.parametrize("was_open", [0, 5 * HUNDRED])
+def test_what_was_taken_and_given_back_between_two_looks_is_within_the_bound(
+    was_open: int,
+) -> None:
+    tracker = PeakTracker(0)
+    first = counted(4 * HUNDRED, 1.0)
+    if was_open:  # until the count at the second look
+        high = first.high + was_open
+        first = msgspec.structs.replace(first, confirmed=None, high=high)
+    tracker.look(0.1, FORKS, first)
+    second = counted(4 * HUNDRED, 1.0)
+    tracker.look(0.2, FORKS, msgspec.structs.replace(second, grown=HUNDRED))
+    peak = peak_of(tracker)
+    assert (peak.value, peak.high) == (4 * HUNDRED, 5 * HUNDRED)
 
 
 def of_two(shared: int, *sizes: int) -> tuple[list[ProcessReading], MemoryHolding]:

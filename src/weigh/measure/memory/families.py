@@ -51,16 +51,25 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
         """By how much it was larger once."""
         return self.peak - self.resident
 
-    def faults_since(self, old: "MemberReading") -> Bytes:
-        """Return the bytes of faults that neither growth nor files explain."""
+    def growth_since(self, old: "MemberReading") -> Bytes:
+        """Return by how much it has grown, whatever it has freed since."""
         growth = max(0, self.anonymous - old.anonymous)
         if self.peak > old.peak:
-            # it has grown up to its mark, whatever it has freed since
             of_files = self.resident - self.anonymous
             more_files = max(0, of_files - (old.resident - old.anonymous))
             growth = max(growth, self.peak - old.resident - more_files)
+        return growth
+
+    def faults_since(self, old: "MemberReading") -> Bytes:
+        """Return the bytes of faults that neither growth nor files explain."""
         files = max(0, self.mapped - old.mapped)
+        growth = self.growth_since(old)
         return max(0, self.faulted - old.faulted - growth - files)
+
+    def most_growth_since(self, old: "MemberReading") -> Bytes:
+        """Return by how much it may have grown for a moment: within its mark."""
+        growth = self.growth_since(old)
+        return max(growth, min(growth + self.faults_since(old), old.room))
 
 
 def corrected_estimate(

@@ -20,9 +20,10 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     ``guess`` is the part of the total that is assumed to be copies of shared pages.
     A count just made found ``confirmed`` of such guesses right; None without a count.
     Processes that have ended since the look before may have copied ``passed`` before
-    that. ``unmapped`` is the part of ``shared`` that no process maps. A count that the
-    budget does not allow now leaves the bounds wide (``is_open``): it may be made once
-    the processes rest.
+    that, and those that have not may have grown by ``grown`` for a moment.
+    ``unmapped`` is the part of ``shared`` that no process maps. A count that the budget
+    does not allow now leaves the bounds wide (``is_open``): it may be made once the
+    processes rest.
 
     From the kernel's own account (``is_account``), ``spike`` is by how much the tree
     exceeded the total since the look before.
@@ -38,6 +39,7 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     guess: Bytes = 0
     confirmed: float | None = None
     passed: Bytes = 0
+    grown: Bytes = 0
     unmapped: Bytes = 0
     is_open: bool = False
     is_account: bool = False

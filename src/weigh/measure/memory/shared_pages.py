@@ -63,6 +63,7 @@ class SharedPages:
         self._families: dict[Hashable, ForkFamily] = {}
         self._files, self._shmem = PageOverlap(), PageOverlap()
         self._seen: dict[int, MemberReading] = {}  # at the look before
+        self._grown: Bytes = 0  # at most, at some moment since then
         self._pages = ReadablePages(tree)
 
     @property
@@ -117,6 +118,7 @@ class SharedPages:
         # only forks share anonymous pages, so each group of them is counted by itself
         groups: dict[Hashable, list[MemberReading]] = {}
         before, self._seen = self._seen, {}
+        self._grown = 0
         for first_reading in readings:
             pid, reading = first_reading.pid, first_reading
             times = self._tree.times(pid)
@@ -150,6 +152,8 @@ class SharedPages:
             )
             if seen is not None and member.faults_since(seen) > _LATE_FAULTS:
                 member = self._without_late_faults(member)
+            if seen is not None and seen.family == family:
+                self._grown += member.most_growth_since(seen)
             kept.append(reading)
             self._seen[pid] = member
             groups.setdefault(family, []).append(member)
@@ -194,6 +198,7 @@ class SharedPages:
             certainty="guessed" if is_guess else "counted",
             guess=sum(family.guess for family in self._families.values()),
             passed=sum(family.passed for family in self._families.values()),
+            grown=self._grown,
         )
 
     def _count(self, kept: Sequence[ProcessReading]) -> bool:
@@ -325,7 +330,8 @@ def confirmed_by(counted: MemoryHolding, before: MemoryHolding) -> MemoryHolding
     """
     if counted.guess:
         return counted
-    # by which part of the guess the count came out lower
-    more = counted.total - before.total
+    # by which part of the guess the count came out lower; of files and shared memory
+    # the same count may have found more
+    more = counted.anonymous - before.anonymous
     confirmed = 1 + more / before.guess if before.guess else 1.0
     return msgspec.structs.replace(counted, confirmed=min(1.0, max(0.0, confirmed)))
