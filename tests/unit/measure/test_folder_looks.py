@@ -124,8 +124,8 @@ def test_the_mount_of_the_folder_is_named(
 def test_only_many_small_reads_over_a_network_do_harm(
     changed: dict[str, Any], *, is_harm: bool
 ) -> None:
-    figures = {"folder": "my data/", "files": 1, "mount": "/home", "is_shared": True}
-    changed = figures | {"file_system": "nfs"} | changed
+    figures: dict[str, Any] = {"folder": "my data/", "files": 1, "mount": "/home"}
+    changed = figures | {"is_shared": True, "file_system": "nfs"} | changed
     seconds = 60 * changed.pop("minutes", 1.5)
     calls = replace(CALLS, **changed)
     words = list(small_read_words(Usage(wall_time=seconds, file_calls=calls)))
