@@ -21,12 +21,3 @@ def test_files_that_a_user_made_are_not_copied(tmp_path: Path) -> None:
 
     copied = [path.name for path in (tmp_path / "copy").rglob("*")]
     assert copied == ["train.py"]
-
-
-def test_sources_without_git_are_copied(tmp_path: Path) -> None:
-    (tmp_path / "sources" / "data").mkdir(parents=True)
-    (tmp_path / "sources" / "data" / "a.txt").write_text("a")
-
-    copy_sources(tmp_path / "sources", tmp_path / "copy")
-
-    assert (tmp_path / "copy" / "data" / "a.txt").read_text() == "a"

@@ -68,24 +68,25 @@ def four() -> list[Record]:
     ]
 
 
+def joined_usage(parts: Iterable[Record]) -> Usage:
+    usage = join_records([*parts]).usage
+    assert usage is not None
+    return usage
+
+
 @given(st.permutations(four()))
 def test_the_order_of_the_parts_does_not_matter(parts: list[Record]) -> None:
     joined = join_records(parts)
     assert joined == join_records(four())
+    # what all have in common is that of the first rank
+    placed = [msgspec.structs.replace(one, cwd=f"/{one.part}") for one in parts]
+    assert join_records(placed).cwd == "/0"
     assert joined.part is None
-    assert joined.usage is not None
-    assert joined.usage.peak_memory is not None
-    assert joined.usage.peak_memory.value == 300
-    assert joined.usage.total_memory == 530
-    assert joined.usage.cpu_time == 4.0
+    usage = joined_usage(parts)
+    assert (usage.peak_memory, usage.total_memory) == (a_peak(300, 1.0), 530)
+    assert usage.cpu_time == 4.0
     assert [node.ranks for node in joined.nodes] == [2, 2]
     assert joined.missing == ()
-
-
-def test_a_part_that_has_not_come_is_missing() -> None:
-    joined = join_records(four()[:3])
-    assert joined.missing == ("1 of 4 ranks were not seen",)
-    assert [node.ranks for node in joined.nodes] == [2, 1]
 
 
 def test_who_watches_a_node_after_another_adds_nothing_to_its_peak() -> None:
@@ -95,8 +96,7 @@ def test_who_watches_a_node_after_another_adds_nothing_to_its_peak() -> None:
     assert node.peak_memory == a_peak(230, 1.0)
     assert node.series is not None
     assert node.series.t == (0.0, 1.0)  # of the one who saw the peak
-    assert joined.usage is not None
-    assert joined.usage.total_memory is None  # of several nodes
+    assert joined_usage([four()[0], later]).total_memory is None  # of several nodes
 
 
 def test_a_failed_rank_fails_the_run_and_the_first_to_fail_states_why() -> None:
@@ -175,17 +175,14 @@ def test_unseen_ranks_are_counted_over_all_steps() -> None:
     assert unseen_ranks(ranks) == ("4 of 6 ranks of 2 steps were not seen",)
     assert unseen_ranks(ranks[:1]) == ("3 of 4 ranks were not seen",)
     assert unseen_ranks([RecordedRank(0, step="0", size=1)]) == ()
+    joined = join_records(four()[:3])
+    assert joined.missing == ("1 of 4 ranks were not seen",)
+    assert [node.ranks for node in joined.nodes] == [2, 1]
 
 
 def test_nodes_are_sorted_as_people_count() -> None:
     names = ["cn10", "cn09", "login", "cn1", "cn" + "9" * 5000]
     assert sorted(names, key=name_order)[:-1] == ["login", "cn1", "cn09", "cn10"]
-
-
-def test_what_all_parts_have_in_common_is_that_of_the_first_rank() -> None:
-    parts = [msgspec.structs.replace(one, cwd=f"/{one.part}") for one in four()]
-
-    assert join_records(parts[::-1]).cwd == "/0"
 
 
 def test_a_part_without_an_end_failed_last() -> None:
@@ -235,8 +232,7 @@ def test_a_part_that_began_later_ends_later(started: str, later: float) -> None:
     joined = join_records([four()[0], part])
 
     first, second = max(0.0, -later), max(0.0, later)
-    assert joined.usage is not None
-    assert joined.usage.wall_time == 2.0 + abs(later)
+    assert joined_usage([four()[0], part]).wall_time == 2.0 + abs(later)
     assert [rank.start for rank in joined.ranks] == [first, second, None]
     (_, node) = joined.nodes
     assert node.peak_memory == a_peak(200, 1.0 + second)
@@ -256,10 +252,9 @@ def test_ranks_whose_nodes_nobody_watched_have_no_peak_and_the_first_ones_curve(
         for part in four()
     ]
 
-    joined = join_records(parts)
+    joined, usage = join_records(parts), joined_usage(parts)
 
-    assert joined.usage is not None
-    assert (joined.usage.peak_memory, joined.usage.total_memory) == (None, None)
+    assert (usage.peak_memory, usage.total_memory) == (None, None)
     assert (joined.nodes, joined.series) == ((), series)
 
 
@@ -329,7 +324,4 @@ def test_a_mean_of_busy_cpus_needs_a_tenth_of_a_second(
     usage = Usage(wall_time=wall_time, cpu_time=1.0)
     parts = [msgspec.structs.replace(one, usage=usage) for one in four()]
 
-    joined = join_records(parts).usage
-
-    assert joined is not None
-    assert joined.cpus_used == cpus
+    assert joined_usage(parts).cpus_used == cpus

@@ -1,10 +1,12 @@
 """Records of runs at several sizes, for fits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from some_runs import a_run
 
+from weigh.estimate.curve import gather_size_points
+from weigh.estimate.fit import FittedCurve, Quantity, fit_curve
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import BatchTimes, Record, RecordedHost
 from weigh.units import GIB, MIB
@@ -68,3 +70,11 @@ def guide_runs(unit: float = 10**9) -> list[Record]:
         loop = timed_batches(size, total, base, time)
         runs.append(sized_run(size, 2.45 * GIB, time=time, gpu=total, batches=loop))
     return runs
+
+
+def fit_of(
+    pairs: Iterable[tuple[float, float]], quantity: Quantity = "memory"
+) -> FittedCurve:
+    """Fit sizes and what was measured at each, of which the most counts."""
+    points = [(float(size), float(measured)) for size, measured in pairs]
+    return fit_curve(gather_size_points(points, keep="most"), quantity)

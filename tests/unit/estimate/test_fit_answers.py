@@ -8,14 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from sessions import check_session
-from sized_runs import BY, on_a_line, sized_run
+from sized_runs import BY, fit_of, on_a_line, sized_run
 
 import weigh
 from weigh.errors import UsageError
 from weigh.estimate.advice import MemoryLimit
-from weigh.estimate.curve import gather_size_points
 from weigh.estimate.estimate import SizeEstimate
-from weigh.estimate.fit import Quantity, caveats, fit_curve
+from weigh.estimate.fit import Quantity, caveats
 from weigh.model.record import (
     Record,
     RecordedHost,
@@ -144,24 +143,21 @@ def test_a_record_of_something_else_or_without_figures_is_left_out_and_reported(
 def test_two_sizes_that_are_almost_the_same_make_no_slope(
     quantity: Quantity, sizes: tuple[float, ...], used: tuple[float, ...]
 ) -> None:
-    pairs = zip(sizes, map(float, used), strict=True)
-    made = fit_curve(gather_size_points(pairs, keep="most"), quantity)
+    made = fit_of(zip(sizes, used, strict=True), quantity)
     twice = 2 * sizes[-1]
 
     assert made.upper(twice) < 3 * made.predict(twice)
 
 
 def test_sizes_that_are_almost_the_same_do_not_count_as_three() -> None:
-    pairs = [(10, 100.0), (20, 200.0), (20.5, 204.0)]
-    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
+    made = fit_of([(10, 100), (20, 200), (20.5, 204)])
 
     assert "only 2 of the 3 sizes differ" in caveats(made)[0]
 
 
 @pytest.mark.parametrize("most", [(5111, 6589, 8743), (100, 180, 175), (8, 20, 21)])
 def test_memory_that_rises_unevenly_is_not_taken_to_stay(most: tuple[int, ...]) -> None:
-    pairs = [(x, float(y)) for x, y in zip((64, 120, 136), most, strict=True)]
-    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
+    made = fit_of(zip((64, 120, 136), most, strict=True))
 
     assert made.predict(272) > 1.2 * max(most)
     assert caveats(made)
@@ -171,7 +167,6 @@ def test_memory_that_rises_unevenly_is_not_taken_to_stay(most: tuple[int, ...]) 
 def test_memory_that_does_not_follow_the_size_is_a_reason_not_to_trust_it(
     most: tuple[int, ...],
 ) -> None:
-    pairs = [(x, float(y)) for x, y in zip((40, 96, 112), most, strict=True)]
-    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
+    made = fit_of(zip((40, 96, 112), most, strict=True))
 
     assert any("do not follow the size" in why for why in caveats(made))

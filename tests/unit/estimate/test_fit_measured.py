@@ -11,8 +11,9 @@ from statistics import fmean
 
 import pytest
 from conformal import from_scores
+from sized_runs import fit_of
 
-from weigh.estimate.curve import LinearCurve, gather_size_points
+from weigh.estimate.curve import LinearCurve
 from weigh.estimate.fit import caveats, coefficient, fit_curve
 from weigh.units import MIB
 
@@ -118,17 +119,15 @@ def test_memory_that_grows_with_the_square_is_bounded(
         part = size / sizes[-1]
         return (500 + 200 * (part * part + linear * part)) * MIB
 
-    made = fit_curve(
-        gather_size_points([(size, use(size)) for size in sizes], keep="most"), "memory"
-    )
+    made = fit_of((size, use(size)) for size in sizes)
 
     assert made.upper(times * sizes[-1]) >= use(times * sizes[-1])
 
 
 def test_sizes_close_to_each_other_are_no_reason_to_trust_a_number_far_off() -> None:
-    points = gather_size_points([(x, x * x * MIB) for x in (10, 11, 12)], keep="most")
+    made = fit_of((x, x * x * MIB) for x in (10, 11, 12))
 
-    assert any("too close" in why for why in caveats(fit_curve(points, "memory"), 24))
+    assert any("too close" in why for why in caveats(made, 24))
 
 
 def test_the_largest_batch_by_its_bound_never_runs_out_and_wastes_little() -> None:

@@ -6,7 +6,8 @@ import random
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from sized_runs import BY, sized_run, sized_runs
+from msgspec.structs import replace
+from sized_runs import BY, fit_of, sized_run, sized_runs
 
 import weigh
 from weigh.errors import UsageError
@@ -35,12 +36,8 @@ measured = st.dictionaries(sizes, bytes_held, min_size=2, max_size=8)
 
 @st.composite
 def fits(draw: st.DrawFn, quantity: Quantity | None = None) -> FittedCurve:
-    found = draw(measured)
     of = draw(st.sampled_from(QUANTITIES)) if quantity is None else quantity
-    points = gather_size_points(
-        [(float(x), float(y)) for x, y in found.items()], keep="most"
-    )
-    return fit_curve(points, of)
+    return fit_of(draw(measured).items(), of)
 
 
 @st.composite
@@ -48,8 +45,7 @@ def rising_fits(draw: st.DrawFn) -> FittedCurve:
     """Memory that never falls with the size."""
     xs = sorted(draw(st.sets(sizes, min_size=2, max_size=8)))
     ys = sorted(draw(st.lists(bytes_held, min_size=len(xs), max_size=len(xs))))
-    pairs = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
-    return fit_curve(gather_size_points(pairs, keep="most"), "memory")
+    return fit_of(zip(xs, ys, strict=True))
 
 
 @given(rising_fits(), st.floats(0.1, 50_000), st.floats(0.1, 50_000))
@@ -107,10 +103,7 @@ def test_whatever_runs_are_added_no_bound_is_below_the_most_seen_up_to_there(
     found: dict[int, int], size: int, more: int, level: float
 ) -> None:
     pairs = [*found.items(), (size, more)]
-    made = fit_curve(
-        gather_size_points([(float(x), float(y)) for x, y in pairs], keep="most"),
-        "memory",
-    )
+    made = fit_of(pairs)
 
     for x, _ in pairs:
         assert made.upper(x, level) >= max(y for other, y in pairs if other <= x)
@@ -135,6 +128,10 @@ def test_the_largest_size_fits_by_its_own_bound_and_one_more_does_not(
     made: FittedCurve, memory: int, level: float
 ) -> None:
     held = sizes_that_fit(made, memory, level)
+
+    assert (held.size or 0) <= (held.at_most or 0)
+    assert (held.next_size is None) == (not held.why)
+    assert held.next_size is None or held.next_size >= 1
     assume(not held.unbounded)
 
     if held.size is None:
@@ -144,37 +141,16 @@ def test_the_largest_size_fits_by_its_own_bound_and_one_more_does_not(
         assert made.upper(held.size + 1, level) > memory
 
 
-@given(fits("memory"), st.integers(MIB, 400 * GIB), LEVELS)
-def test_no_more_is_held_surely_than_is_expected_to_be(
-    made: FittedCurve, memory: int, level: float
-) -> None:
-    held = sizes_that_fit(made, memory, level)
-
-    assert (held.size or 0) <= (held.at_most or 0)
-
-
 @given(fits("memory"), sizes, st.integers(MIB, 400 * GIB))
 def test_a_size_that_failed_is_never_held(
     made: FittedCurve, size: int, memory: int
 ) -> None:
-    failing = fit_curve(made.points, "memory")
-    failing = type(failing)(
-        **{name: getattr(failing, name) for name in failing.__struct_fields__}
-        | {"failed": float(size)}
-    )
+    failing = replace(made, failed=float(size))
 
     held = sizes_that_fit(failing, memory)
 
     assert (held.size or 0) < size
     assert (held.at_most or 0) < size
-
-
-@given(fits("memory"), st.integers(MIB, 400 * GIB))
-def test_a_range_always_names_the_next_size(made: FittedCurve, memory: int) -> None:
-    held = sizes_that_fit(made, memory)
-
-    assert (held.next_size is None) == (not held.why)
-    assert held.next_size is None or held.next_size >= 1
 
 
 @given(st.integers(1, 5000), st.integers(0, 5000))
@@ -244,10 +220,7 @@ def test_an_exact_square_is_predicted_as_one_and_a_line_is_taken_for_none(
     def used(size: float) -> float:
         return GIB * (base + (size / sizes[0]) ** power)
 
-    made = fit_curve(
-        gather_size_points([(size, used(size)) for size in sizes], keep="most"),
-        "memory",
-    )
+    made = fit_of((size, used(size)) for size in sizes)
     target = times * sizes[-1]
 
     if power != 1:
@@ -266,7 +239,7 @@ def test_bounds_of_squares_with_noise_hold(count: int) -> None:
             (size, GIB * (base + (size / sizes[0]) ** 2) * draw.gauss(1, 0.01))
             for size in sizes
         ]
-        made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
+        made = fit_of(pairs)
         held.append(made.upper(target) >= GIB * (base + (target / sizes[0]) ** 2))
 
     assert sum(held) / len(held) >= 0.95

@@ -3,6 +3,7 @@
 import csv
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from weigh.estimate.growth import (
     is_memory_growing,
 )
 from weigh.measure import series
+from weigh.model.progress import MemoryGrowth
 from weigh.robust import rise_score, slope_interval
 from weigh.units import GIB, MIB
 
@@ -25,6 +27,12 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 from growth import SECONDS, Shape, noise, simulated
 
 ON_H100 = Path(__file__).parents[2] / "support/data/memory/training_on_h100.csv"
+
+
+def known_growth(times: Sequence[float], memory: Sequence[int]) -> MemoryGrowth:
+    growth = growth_of(times, memory)
+    assert growth is not None
+    return growth
 
 
 def steps(*rises: float) -> Shape:
@@ -56,16 +64,14 @@ def test_the_start_up_of_a_training_is_no_growth_wherever_it_ends() -> None:
 
 
 def test_a_start_up_that_came_in_steps_is_not_extrapolated() -> None:
-    growth = growth_of(*h100_run())
-    assert growth is not None
+    growth = known_growth(*h100_run())
     assert extrapolate(growth, 3600.0).high == growth.peak
 
 
 def test_a_rise_within_half_a_minute_is_no_growth_but_is_extrapolated() -> None:
     times, memory = simulated(lambda x: 1 + x)
     short = [time * 0.9 * START_UP / SECONDS for time in times]
-    growth = growth_of(short, memory)
-    assert growth is not None
+    growth = known_growth(short, memory)
     assert growth.growing is None
     ahead = extrapolate(growth, 10 * growth.end)
     assert ahead.low <= 11 * GIB <= ahead.high
@@ -107,16 +113,14 @@ def test_an_extrapolation_holds_the_true_peak_at_its_level(
     for seed in range(100):
         off = noise(seed, int(200 * factor), correlation, size)
         times, memory = simulated(lambda x: 1 + 0.5 * x, 200, off)
-        growth = growth_of(times[:200], memory[:200])
-        assert growth is not None
+        growth = known_growth(times[:200], memory[:200])
         ahead = extrapolate(growth, times[-1])
         held += ahead.low <= max(memory) <= ahead.high
     assert held >= 92  # of a true 95, with what chance does to a hundred
 
 
 def test_the_rate_that_goes_on_is_that_of_the_last_quarter() -> None:
-    growth = growth_of(*simulated(lambda x: 1 + x - 0.3 * max(0.0, x - 0.7)))
-    assert growth is not None
+    growth = known_growth(*simulated(lambda x: 1 + x - 0.3 * max(0.0, x - 0.7)))
     assert growth.trend is not None
     assert growth.trend.rate == pytest.approx(0.7 * GIB / SECONDS, rel=0.02)
 
@@ -126,9 +130,7 @@ def test_a_collectors_saw_tooth_that_leaks_is_carried_on() -> None:
         return 0.3 + 0.4 * (x * 20 % 1) + 0.5 * x
 
     times, memory = simulated(shape, 400, [0.0] * 2000)
-    growth = growth_of(times[:400], memory[:400])
-    assert growth is not None
-    ahead = extrapolate(growth, times[-1])
+    ahead = extrapolate(known_growth(times[:400], memory[:400]), times[-1])
     assert ahead.low <= max(memory) <= ahead.high
 
 
@@ -156,24 +158,26 @@ def test_a_slow_leak_is_found_though_the_run_released_its_memory_at_the_end() ->
     assert found_growing(leak, 200, 0.3, 0.01, runs=20) >= 18
 
 
-@pytest.mark.parametrize("rises", [(0.3, 0.5, 0.7, 0.9), (0.4, 0.6, 0.8)])
-def test_even_steps_that_go_on_are_growth(rises: tuple[float, ...]) -> None:
-    assert is_memory_growing(*simulated(steps(*rises))) is True
-
-
 @pytest.mark.parametrize(
-    "rises", [(0.3, 0.35, 0.4), (0.02, 0.1, 0.3), (0.5, 0.6, 0.65)]
+    ("rises", "is_growth"),
+    [
+        ((0.3, 0.5, 0.7, 0.9), True),
+        ((0.4, 0.6, 0.8), True),
+        # that stopped, or come ever later
+        ((0.3, 0.35, 0.4), False),
+        ((0.02, 0.1, 0.3), False),
+        ((0.5, 0.6, 0.65), False),
+    ],
 )
-def test_steps_that_stopped_or_come_ever_later_are_not(
-    rises: tuple[float, ...],
+def test_even_steps_that_go_on_are_growth(
+    rises: tuple[float, ...], *, is_growth: bool
 ) -> None:
-    assert is_memory_growing(*simulated(steps(*rises))) is False
+    assert is_memory_growing(*simulated(steps(*rises))) is is_growth
 
 
 @given(st.floats(0.05, 0.7), st.floats(0.1, 1))
 def test_memory_that_levels_out_states_when(full: float, rise: float) -> None:
-    growth = growth_of(*simulated(lambda x: 0.2 + rise * min(x / full, 1)))
-    assert growth is not None
+    growth = known_growth(*simulated(lambda x: 0.2 + rise * min(x / full, 1)))
     assert growth.growing is False
     assert growth.since is not None
     assert growth.since <= full * SECONDS + SECONDS / 100
@@ -181,8 +185,8 @@ def test_memory_that_levels_out_states_when(full: float, rise: float) -> None:
 
 @given(st.floats(1, 100), st.integers(0, 1000))
 def test_more_steps_never_need_less(factor: float, seed: int) -> None:
-    growth = growth_of(*simulated(lambda x: 1 + x, 200, noise(seed, 200, 0, 0.02)))
-    assert growth is not None
+    off = noise(seed, 200, 0, 0.02)
+    growth = known_growth(*simulated(lambda x: 1 + x, 200, off))
     near, far = (extrapolate(growth, SECONDS * f) for f in (factor, factor * 1.5))
     assert growth.peak <= near.low <= near.value <= near.high
     assert (near.value, near.high) <= (far.value, far.high)
@@ -191,8 +195,7 @@ def test_more_steps_never_need_less(factor: float, seed: int) -> None:
 @given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=60))
 def test_any_series_has_an_answer(memory: list[int]) -> None:
     times = [0.1 * turn for turn in range(len(memory))]
-    growth = growth_of(times, memory)
-    assert growth is not None
+    growth = known_growth(times, memory)
     assert growth.peak == max(memory)
     assert extrapolate(growth, 1e9).low >= growth.peak
 

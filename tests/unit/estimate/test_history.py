@@ -217,12 +217,6 @@ def test_worked_examples_of_histories() -> None:
     check_session(Path(__file__).with_name("history.session"), {})
 
 
-@pytest.mark.parametrize("runs", [0, 1, 2])
-def test_before_three_runs_the_answer_is_to_run_three(runs: int) -> None:
-    with pytest.raises(UsageError, match="run 3 of these first"):
-        of_values([1.0] * runs).predict()
-
-
 ONES = [1.0] * 2_000
 
 
@@ -244,14 +238,19 @@ def test_what_is_no_measurement_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_sizes_that_do_not_match_are_refused() -> None:
-    with pytest.raises(UsageError, match="expected: x"):
-        RunHistory(["x"]).add(PastValue(1.0))
-
-
-def test_an_unknown_risk_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match="low, normal, high"):
-        RunHistory(risk="none")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        *((of_values([1.0] * n).predict, "run 3 of these first") for n in (0, 1, 2)),
+        (lambda: RunHistory(["x"]).add(PastValue(1.0)), "expected: x"),
+        (lambda: RunHistory(risk="none"), "low, normal, high"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_history_cannot_answer_is_refused_with_the_way_out(
+    ask: Callable[[], object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        ask()
 
 
 @given(

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sessions import check_session
 from some_requests import REQUESTS
+from some_runs import a_peak, a_run
 
-from weigh.model.record import PeakMemory, Record, Request, SampleSeries, Usage
+from weigh.model.record import Request, SampleSeries
 from weigh.render.record_lines import render_summary
 from weigh.render.request_lines import FORMS, request_form_lines, request_note_lines
 from weigh.review.runs import run_of
@@ -43,13 +44,16 @@ def test_the_line_of_memory_breaks_before_its_course(
     low: int, value: int, high: int, time: float
 ) -> None:
     low, value, high = sorted((low, value, high))
-    peak = PeakMemory(value, low, high, None, None, None, "pages", time=time)
-    usage = Usage(wall_time=2 * time, peak_memory=peak, growing=False)
     series = SampleSeries(
         t=tuple(2 * time * n / 50 for n in range(51)),
         memory=tuple(round(value * min(1, n / 25)) for n in range(51)),
     )
-    record = Record(id="a" * 12, command=("x",), started="", usage=usage, series=series)
+    record = a_run(
+        peak_memory=a_peak(value, low=low, high=high, source="pages", time=time),
+        wall_time=2 * time,
+        growing=False,
+        series=series,
+    )
     lines = render_summary(record).splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("  memory"))
     assert max(map(len, lines)) <= 80
@@ -60,10 +64,6 @@ def test_the_line_of_memory_breaks_before_its_course(
 
 def test_the_summary_and_the_report_agree_whether_memory_rose() -> None:
     flat = SampleSeries(t=tuple(range(60)), memory=(9 * MIB,) * 60)
-    peak = PeakMemory(9 * MIB, 9 * MIB, 9 * MIB, None, None, None, "", time=1.0)
     for growing in (True, False):
-        usage = Usage(wall_time=60.0, peak_memory=peak, growing=growing)
-        record = Record(
-            id="a" * 12, command=("x",), started="", usage=usage, series=flat
-        )
+        record = a_run(memory=9 * MIB, wall_time=60.0, growing=growing, series=flat)
         assert ("rising" in render_summary(record)) == bool(run_of(record).row.growing)

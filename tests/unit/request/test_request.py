@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from some_runs import a_peak as peak
+from some_runs import a_run, a_usage
 from transcript import check_answers, check_texts
 
 from weigh.errors import UsageError
@@ -24,9 +26,7 @@ from weigh.model.record import (
     ProgramSign,
     Record,
     RepeatedRun,
-    Request,
     RunOutcome,
-    Usage,
     WholeLoopForecast,
 )
 from weigh.request import (
@@ -42,37 +42,19 @@ from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, format_limit, parse_size
 from weigh.usage_needs import heap_words
 from weigh.why_run_ended import fixed_heap
 
-RECORD_FIELDS = frozenset(Record.__struct_fields__)
 SIZES = st.integers(min_value=1, max_value=1 << 45)
 
 
-def peak(value: int, *, high: int | None = None, **parts: int) -> PeakMemory:
-    known: dict[str, Any] = {"anonymous": None, "shared": None, "file": None} | parts
-    return PeakMemory(
-        value=value, low=value, high=high or value, source="test", **known
-    )
-
-
-def usage(**changes: Any) -> Usage:
-    values: dict[str, Any] = {
-        "wall_time": 12.4,
-        "cpus_used": 0.96,
-        "peak_memory": peak(392 * MIB, high=401 * MIB),
-        "virtual_memory": 970 * MIB,
-    }
-    return Usage(**(values | changes))
+USED: dict[str, Any] = {
+    "wall_time": 12.4,
+    "cpus_used": 0.96,
+    "peak_memory": peak(392 * MIB, high=401 * MIB),
+    "virtual_memory": 970 * MIB,
+}
 
 
 def record(state: str = "COMPLETED", **changes: Any) -> Record:
-    own = {name: changes.pop(name) for name in RECORD_FIELDS & changes.keys()}
-    values: dict[str, Any] = {
-        "id": "7f3a91",
-        "command": ("tag.py",),
-        "started": "2026-11-21T10:00:00Z",
-        "state": state,
-        "usage": usage(**changes),
-    }
-    return Record(**(values | own))
+    return a_run("tag.py", state=state, **USED | {"exit_code": None} | changes)
 
 
 def memory_record(size: int, state: str = "COMPLETED", **changes: Any) -> Record:
@@ -111,7 +93,7 @@ def repeat(exit_code: int | None = 0, **changes: Any) -> RepeatedRun:
     warmup = changes.pop("warmup", False)
     signal = 9 if exit_code is None else None
     return RepeatedRun(
-        usage(**changes), exit_code=exit_code, signal=signal, warmup=warmup
+        a_usage(**USED | changes), exit_code=exit_code, signal=signal, warmup=warmup
     )
 
 
@@ -377,12 +359,6 @@ def test_a_time_is_rounded_up_by_no_more_than_its_step(seconds: int) -> None:
 def test_nothing_measured_names_the_way_out(records: list[Record]) -> None:
     with pytest.raises(UsageError, match="weigh run -- COMMAND"):
         from_usages(records)
-
-
-def test_a_request_survives_the_wire() -> None:
-    request = from_usages([record()])
-
-    assert msgspec.json.decode(msgspec.json.encode(request), type=Request) == request
 
 
 STATES = ["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "INTERRUPTED", "UNKNOWN"]

@@ -2,14 +2,9 @@
 
 from any_values import PLAIN, values_of
 from hypothesis import strategies as st
+from some_runs import a_peak, a_run
 
-from weigh.model.record import (
-    MeasuringCost,
-    PeakMemory,
-    Record,
-    SampleSeries,
-    Usage,
-)
+from weigh.model.record import MeasuringCost, Record, SampleSeries
 from weigh.store.identity import MachineIdentity
 
 HERE = MachineIdentity(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
@@ -23,26 +18,24 @@ def some_record(
     state: str = "COMPLETED",
     command: tuple[str, ...] = ("python", "tag.py", "50"),
 ) -> Record:
-    return Record(
+    peak = a_peak(
+        411_041_792,
+        low=408_944_640,
+        high=420_478_976,
+        anonymous=300 << 20,
+        shared=50 << 20,
+        file=42 << 20,
+        source="pagemap",
+        time=9.8,
+    )
+    return a_run(
         id=record_id,
         label=label,
         command=command,
         started=started,
         state=state,
-        exit_code=0,
-        usage=Usage(
-            wall_time=12.4,
-            peak_memory=PeakMemory(
-                value=411_041_792,
-                low=408_944_640,
-                high=420_478_976,
-                anonymous=300 << 20,
-                shared=50 << 20,
-                file=42 << 20,
-                source="pagemap",
-                time=9.8,
-            ),
-        ),
+        wall_time=12.4,
+        peak_memory=peak,
         series=SampleSeries(
             t=(0.0, 9.8), memory=(1 << 20, 411_041_792), cpu=(None, 0.9)
         ),

@@ -49,26 +49,16 @@ def test_names_find_records_as_they_were_reviewed(root: str, tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("indent", [0, 2])
-def test_a_file_of_run_is_a_record_too(tmp_path: Path, indent: int) -> None:
-    path = tmp_path / "out.json"
-    path.write_bytes(msgspec.json.format(encode_record(OLD), indent=indent))
-    assert find_stored_record(str(tmp_path), str(path)) == OLD
-
-
-def test_a_file_without_a_clear_name_is_found_last(
+def test_a_file_of_run_is_a_record_too_and_found_last_without_a_clear_name(
     root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("result").write_bytes(encode_record(OLD))
-    assert find_stored_record(root, "result") == OLD
-
-
-def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "package.json"
-    path.write_text('{"name": "x"}')
+    for name, indent in (("out.json", 0), (f"{tmp_path}/out.json", 2), ("result", 0)):
+        Path(name).write_bytes(msgspec.json.format(encode_record(OLD), indent=indent))
+        assert find_stored_record(root, name) == OLD
+    Path("package.json").write_text('{"name": "x"}')
     with pytest.raises(FormatError, match=r"package\.json is not a record"):
-        find_stored_record(str(tmp_path), str(path))
+        find_stored_record(root, "package.json")
 
 
 def test_a_run_in_progress_is_found_after_the_finished(root: str) -> None:

@@ -124,26 +124,22 @@ def test_a_record_glued_to_what_another_left_torn_is_written_again(
     assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb", "aaaaaaaaaaaa"]
 
 
-def test_a_full_disk_is_reported_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
-    monkeypatch.setattr("os.write", write)
-    with pytest.raises(StoreError, match=r"jsonl: No space left on device \(free some"):
-        append_record(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
-    monkeypatch.undo()
-    assert ids_of(read_index(str(tmp_path))) == ["aaaaaaaaaaaa"]
-
-
-def test_a_disk_that_fills_in_the_middle_of_a_record_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("room", "words"),
+    [(0, r"jsonl: No space left on device \(free some"), (50, "only a part")],
+)
+def test_a_disk_that_fills_is_reported_and_the_next_record_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, words: str
 ) -> None:
     real = os.write
-    monkeypatch.setattr("os.write", lambda fd, content: real(fd, content[:50]))
-    with pytest.raises(StoreError, match="only a part"):
+
+    def write(descriptor: int, content: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, content[:room])
+
+    monkeypatch.setattr("os.write", write)
+    with pytest.raises(StoreError, match=words):
         append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
     monkeypatch.undo()
     append_record(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)

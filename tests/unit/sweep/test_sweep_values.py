@@ -80,15 +80,6 @@ def test_any_text_survives_in_quotes(words: list[str]) -> None:
     assert texts(quoted) == tuple(words)
 
 
-@given(st.text())
-def test_every_text_is_an_axis_or_a_format_error(text: str) -> None:
-    try:
-        axis = parse_axis(text)
-    except FormatError:
-        return
-    assert 0 < len(axis.values) == len(axis.texts)
-
-
 @pytest.mark.parametrize("text", ["1_000", "0x10", "1e5", "nan", "9" * 20, "007"])
 def test_a_parameter_of_a_run_has_the_type_that_a_sweep_gives_it(text: str) -> None:
     assert parse_parameters([f"n={text}"])["n"] == typed_value(text)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import some_runs
 from sessions import check_session
 from some_requests import some_plan
+from some_runs import a_run
 
 from weigh.flow import doctor
 from weigh.flow.doctor import (
@@ -23,9 +25,6 @@ from weigh.model.plan import (
     TaskKind,
     TaskNeed,
 )
-from weigh.model.record import Record, Usage
-from weigh.store.identity import this_machine
-from weigh.store.shards import append_record
 
 ENV = {
     "PATH": os.environ["PATH"],
@@ -72,17 +71,8 @@ def a_plan(folder: Path, **changed: object) -> None:
 
 def keep_runs(folder: Path, *commands: str) -> None:
     for number, command in enumerate(commands):
-        record = Record(
-            id=f"00000000000{number}",
-            command=tuple(command.split()),
-            cwd=str(folder),
-            started="2026-11-21T10:00:00Z",
-            ended="2026-11-21T10:00:01Z",
-            state="COMPLETED",
-            exit_code=0,
-            usage=Usage(wall_time=1.0),
-        )
-        append_record(str(folder / ".weigh"), record, this_machine())
+        run = a_run(command, id=f"{number:012}", cwd=str(folder), wall_time=1.0)
+        some_runs.keep_runs(folder, run)
 
 
 def test_worked_examples_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -5,13 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from some_jobs import BEGAN, Say, Task, record_of
+from some_runs import keep_runs
 from written_programs import write_program
 
 from weigh.model.record import Allocation, RecordedJob
 from weigh.model.report import JobReport, ReportNote
 from weigh.render.report_lines import report_note_lines
-from weigh.store import shards
-from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, record_time_text
 
 
@@ -25,16 +24,14 @@ def in_a_script(root: str) -> None:
         job=RecordedJob(id="77", element=3, task=None, attempt=None),
         started=record_time_text(BEGAN),
     )
-    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
+    keep_runs(Path(root).parent, record)
 
 
 def test_a_run_that_filled_a_gpu_and_failed_without_a_word_may_have_lacked_it(
     root: str, say: Say
 ) -> None:
     filled = Task(state="FAILED", gpu_memory=31 * GIB, busy=80.0)
-    shards.append_record(
-        root, record_of(filled, 1), MachineIdentity("node01", "0" * 32, None, None)
-    )
+    keep_runs(Path(root).parent, record_of(filled, 1))
     _, out, _ = say("report", "last")
     assert "GPU mem   GPU memory was full (31.0 of 32.0 GiB): a smaller batch" in out
 

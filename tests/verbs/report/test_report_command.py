@@ -14,6 +14,7 @@ from processes import until
 from run_captured import run_captured
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 from some_requests import a_submitted_job
+from some_runs import keep_runs
 from transcript import check_transcript
 from written_programs import room_for
 
@@ -32,17 +33,13 @@ from weigh.model.report import JobReport
 from weigh.runner import events
 from weigh.schedulers import client
 from weigh.schedulers.reachable import JobSnapshot
-from weigh.store import shards
-from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, MIB
-
-ME = MachineIdentity("node01", "0" * 32, None, None)
 
 
 def measured(root: str, number: int, **words: object) -> str:
     """Keep a record of a run outside any job; give its id."""
     record = msgspec.structs.replace(record_of(Task(), number), **words)
-    shards.append_record(root, record, ME)
+    keep_runs(Path(root).parent, record)
     return record.id
 
 
@@ -184,7 +181,7 @@ def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
         job=RecordedJob(id="2"),
         started=started,
     )
-    shards.append_record(str(tmp_path), record, ME)
+    keep_runs(tmp_path, record)
     job = a_submitted_job(
         id="2",
         name="fit",
@@ -196,7 +193,7 @@ def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
     states = (ElementState(state="COMPLETED"),)
     snapshot = JobSnapshot(states={}, asked=0.0)
     view = JobView(job, None, states, (task,), snapshot, work_of(job))  # type: ignore[arg-type]
-    (run,) = runs_of_view(view, str(tmp_path))
+    (run,) = runs_of_view(view, f"{tmp_path}/.weigh")
     assert (run.row.memory == GIB) is is_its
 
 

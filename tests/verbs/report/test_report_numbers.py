@@ -4,8 +4,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from some_reports import reports
+from some_runs import a_peak, a_run
 
-from weigh.model.record import Certainty, PeakMemory, Record, Usage
+from weigh.model.record import Certainty
 from weigh.model.report import JobReport
 from weigh.render.html.run_view import run_view
 from weigh.render.printable import indented_json, width_of
@@ -48,8 +49,8 @@ def test_the_text_holds_every_figure_of_every_measure_in_80_columns(
 def test_all_screens_write_one_figure_for_one_peak(
     value: int, off: float, files: float, certainty: Certainty | None
 ) -> None:
-    peak = PeakMemory(
-        value=value,
+    peak = a_peak(
+        value,
         low=round(value * (1 - off)),
         high=round(value * (1 + off)),
         anonymous=value - round(files * value),
@@ -59,10 +60,7 @@ def test_all_screens_write_one_figure_for_one_peak(
         time=1.0,
         certainty=certainty,
     )
-    usage = Usage(wall_time=9.0, peak_memory=peak, processes=3, growing=False)
-    record = Record(
-        id="a" * 12, command=("x",), started="", state="COMPLETED", usage=usage
-    )
+    record = a_run(peak_memory=peak, wall_time=9.0, processes=3, growing=False)
     runs = tuple(runs_of_records([record]))
     elements = tuple(single_run_element(run, ElementRequest()) for run in runs)
     findings = ReportFindings(

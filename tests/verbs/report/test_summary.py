@@ -11,11 +11,11 @@ from any_values import PLAIN, values_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sessions import check_session
-from some_requests import REQUESTS
+from some_requests import REQUESTS, a_request
+from some_runs import a_peak, a_run
 from transcript import check_texts
 
 from weigh.model.record import (
-    PeakMemory,
     Record,
     RepeatedRun,
     Request,
@@ -25,10 +25,8 @@ from weigh.model.record import (
 from weigh.render.record_lines import render_record, render_summary
 from weigh.units import MIB
 
-PEAK = PeakMemory(
-    value=392 * MIB,
-    low=392 * MIB,
-    high=392 * MIB,
+PEAK = a_peak(
+    392 * MIB,
     anonymous=380 * MIB,
     shared=0,
     file=12 * MIB,
@@ -46,37 +44,8 @@ USAGE = Usage(
     processes=1,
     growing=False,
 )
-RECORD = Record(
-    id="7f3a91c0ffee",
-    command=("python", "tag.py"),
-    started="2026-11-21T10:00:00",  # in each zone
-    state="COMPLETED",
-    exit_code=0,
-    usage=USAGE,
-)
-REQUEST = Request(
-    cpus=1,
-    memory=500 * MIB,
-    virtual_memory=1200 * MIB,
-    time_limit=300,
-    headroom=0.2,
-    runs=1,
-    notes=("from 1 run + 20 %; run it three times to learn how much it varies",),
-)
-
-
-def summary(
-    request: Request | None = None,
-    *,
-    usage: Usage | None = USAGE,
-    peak: dict[str, object] | None = None,
-    **changes: object,
-) -> list[str]:
-    if usage is not None and peak is not None:
-        changed = msgspec.structs.replace(PEAK, **peak)
-        usage = msgspec.structs.replace(usage, peak_memory=changed)
-    record = msgspec.structs.replace(RECORD, usage=usage, **changes)
-    return render_summary(record, request).splitlines()
+RECORD = a_run(usage=USAGE, started="2026-11-21T10:00:00")  # in each zone
+REQUEST = a_request()
 
 
 def _written(writer: Callable[..., str], **changes: Any) -> str:
@@ -180,7 +149,8 @@ def test_no_line_is_longer_than_80_columns(
 
 @given(USAGES)
 def test_what_was_not_measured_is_not_a_zero(usage: Usage) -> None:
-    lines = summary(usage=usage)
+    record = msgspec.structs.replace(RECORD, usage=usage)
+    lines = render_summary(record).splitlines()
     said = {line[2:8].strip() for line in lines[1:]}
     assert ("cpu" in said) == (usage.cpu_time is not None)
     assert "memory" in said

@@ -5,12 +5,13 @@ import random
 from functools import cache
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
+from some_runs import a_peak
 
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
     BatchTimes,
-    PeakMemory,
     ProgramEvent,
     ProgramPhase,
     Record,
@@ -64,13 +65,9 @@ def trained(points: int = POINTS) -> Record:
             wall_time=SECONDS,
             cpu_time=2210.4,
             cpus_used=2.98,
-            peak_memory=PeakMemory(
-                value=peak,
-                low=peak,
+            peak_memory=a_peak(
+                peak,
                 high=peak + 12 * MIB,
-                anonymous=None,
-                shared=None,
-                file=None,
                 source="smaps of every process",
                 time=times[memory.index(peak)],
             ),
@@ -273,45 +270,31 @@ def _task(number: int, elements: int, chance: random.Random) -> ReportRow:
     )
 
 
+# what the page itself looks up, and a state of rows
+KNOWN = {"UNKNOWN", "memory", "bytes", *UNITS, *UNITS.values()}
+
+
+def with_hostile_texts(part: Any) -> Any:
+    """Return a part of a report, with a hostile text in place of each other one."""
+    if isinstance(part, str):
+        return part if part in KNOWN else f"{HOSTILE}\udcff"
+    if isinstance(part, tuple):
+        return tuple(map(with_hostile_texts, part))
+    if isinstance(part, dict):
+        pairs = part.items()
+        return {with_hostile_texts(key): with_hostile_texts(it) for key, it in pairs}
+    if isinstance(part, Struct):
+        names = part.__struct_fields__
+        changed = {name: with_hostile_texts(getattr(part, name)) for name in names}
+        return replace(part, **changed)
+    return part
+
+
 @cache
 def hostile() -> JobReport:
     """Give a report whose every text tries to be more than text."""
-    plain = one_run()
-    record = trained(40)
-    usage = record.usage
-    assert usage is not None
-    gpu = GpuUsage(uuid="GPU-1", name=HOSTILE, memory_total=1)
-    record = replace(
-        record,
-        id=HOSTILE,
-        label=HOSTILE,
-        command=(HOSTILE, "\udcff"),
-        parameters={HOSTILE: HOSTILE},
-        state=HOSTILE,
-        started=HOSTILE,
-        usage=replace(usage, gpus=(gpu,)),
-        phases=tuple(replace(phase, name=HOSTILE) for phase in record.phases),
-        events=(ProgramEvent(HOSTILE, 3.0, HOSTILE),),
-    )
-    row = ReportRow(
-        task=1,
-        label=HOSTILE,
-        node=HOSTILE,
-        reason=HOSTILE,
-        output=HOSTILE + "\udcff",
-        parameters={HOSTILE: HOSTILE},
-    )
-    return replace(
-        plain,
-        title=HOSTILE,
-        scheduler=HOSTILE,
-        job=HOSTILE,
-        states={HOSTILE: 3},
-        measures=tuple(
-            replace(one, source=HOSTILE, others=(OtherFigure(source=HOSTILE, value=1),))
-            for one in plain.measures
-        ),
-        notes=(ReportNote(about=HOSTILE, words=HOSTILE, flag=HOSTILE),),
-        rows=(row, replace(row, task=2, label=HOSTILE + "2")),
-        records=(record,),
-    )
+    row = ReportRow(label="", node="", reason="", output="", parameters={"": ""})
+    rows = tuple(replace(row, task=number) for number in (1, 2))
+    plain = replace(one_run(), scheduler="", job="", rows=rows, records=(trained(40),))
+    report: JobReport = with_hostile_texts(plain)
+    return replace(report, title=HOSTILE)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reports_to_draw import array, one_run, trained
+from sessions import check_session
 from some_reports import reports
 from transcript import check_texts, differences
 
@@ -21,8 +22,6 @@ from weigh.render.html.page import (
     render_page,
     task_columns,
 )
-from weigh.render.html.run_view import ChartLevel, run_series
-from weigh.units import GIB
 
 KB, MB = 1000, 1000**2
 _text = st.text(max_size=30)
@@ -135,38 +134,8 @@ def test_no_figure_of_a_task_is_changed() -> None:
     assert packed["lr"] == [row.parameters["lr"] for row in report.rows]
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns"),
-    [
-        # what is the same throughout is left out, and an exit code is in one column
-        ([ReportRow(task=1), ReportRow(task=2)], "task state"),
-        (
-            [ReportRow(task=1), ReportRow(task=2, exit_code=1, reason="exit code 1")],
-            "task state exit_code",
-        ),
-        # runs are known by their records
-        (
-            [ReportRow(record="a", wall_time=1.0), ReportRow(record="b")],
-            "record state wall_time",
-        ),
-    ],
-)
-def test_a_table_has_the_columns_that_print_something(
-    rows: list[ReportRow], columns: str
-) -> None:
-    made = task_columns(rows)
-    assert made is not None
-    assert made.noun == ("runs" if "record" in columns else "tasks")
-    assert [column.key for column in made.columns] == columns.split()
-
-
-def test_a_seed_too_large_for_a_script_stays_exact_as_text() -> None:
-    seeds = [2**63 - 25, 7]
-    made = task_columns(
-        [ReportRow(task=1, parameters={"seed": seed}) for seed in seeds]
-    )
-    assert made is not None
-    assert cells(msgspec.to_builtins(made.columns[2])) == [str(seed) for seed in seeds]
+def test_worked_examples_of_pages() -> None:
+    check_session(Path(__file__).with_name("page_views.session"), {})
 
 
 @given(st.lists(st.text(st.characters(categories=["L", "N", "So"])), min_size=2))
@@ -197,21 +166,3 @@ def test_no_text_of_a_report_becomes_an_element_or_an_attribute(
     assert set(seen.tags) <= set(_PLAIN.tags)
     assert seen.attributes <= _PLAIN.attributes
     assert seen.tags.count("script") == 2
-
-
-def test_what_was_requested_comes_from_the_run_before_the_element() -> None:
-    record = trained()
-    element = {"memory": ChartLevel("requested for its element", 64.0 * GIB)}
-    memory = run_series(record, element).charts[0]
-    assert [level.value for level in memory.levels] == [8 * GIB]
-    without = msgspec.structs.replace(record, requested=None)
-    memory = run_series(without, element).charts[0]
-    assert [level.value for level in memory.levels] == [64 * GIB]
-
-
-def test_half_a_series_is_not_drawn() -> None:
-    record = trained()
-    assert record.series is not None
-    series = msgspec.structs.replace(record.series, memory=(1, 2))
-    half = msgspec.structs.replace(record, series=series)
-    assert run_series(half).charts == ()

@@ -7,42 +7,26 @@ from any_values import PLAIN, values_of
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from some_runs import a_peak, a_run
 from transcript import check_texts, differences
 
 from weigh.model.gpu import GpuOccupant, GpuState
-from weigh.model.record import (
-    PeakMemory,
-    Record,
-    RecordedHost,
-    ReportedProgress,
-    Usage,
-)
+from weigh.model.record import Record, RecordedHost, ReportedProgress
 from weigh.render.printable import width_of
 from weigh.render.top_screen import MachineView, TopRun, TopView, top_screen_lines
 from weigh.units import GIB, MIB
 
-RECORD = Record(
+RECORD = a_run(
     id="7f3a91c0d2e4",
     label="alice",
     command=("python", "tag.py", "alice.txt", "out.tsv", "50"),
     host=RecordedHost(name="node07", system="Linux"),
     started="unreadably 10:00:00",
     state="RUNNING",
-    usage=Usage(
-        wall_time=12.4,
-        cpu_time=11.9,
-        cpus_used=0.96,
-        peak_memory=PeakMemory(
-            value=401 * MIB,
-            low=390 * MIB,
-            high=401 * MIB,
-            anonymous=None,
-            shared=None,
-            file=None,
-            source="",
-            time=9.8,
-        ),
-    ),
+    wall_time=12.4,
+    cpu_time=11.9,
+    cpus_used=0.96,
+    peak_memory=a_peak(401 * MIB, low=390 * MIB, source="", time=9.8),
 )
 RUN = TopRun(
     record=RECORD,
@@ -52,12 +36,13 @@ RUN = TopRun(
     cores=0.96,
 )
 ELSEWHERE = TopRun(
-    record=Record(
+    record=a_run(
+        "python train.py --epochs 1",
         id="c0d2e47f3a91",
-        command=("python", "train.py", "--epochs", "1"),
         host=RecordedHost(name="node12", system="Linux"),
         started="",
         state="RUNNING",
+        usage=None,
     ),
     elapsed=7300,
     peak=2 * GIB,
