@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,57 +28,43 @@ HOUR = 3600.0
 FINE = Task()
 
 
-class Job:
-    """The folder of a job with an element per task, as its elements wrote it."""
+def running_job(
+    folder: Path,
+    states: list[State],
+    wanted: JobRequest,
+    left: Mapping[int, float],
+) -> JobView:
+    """Return a job with an element per task, as its elements wrote it.
 
-    def __init__(
-        self, folder: Path, states: list[State], wanted: JobRequest | None = None
-    ) -> None:
-        self._now = time.time()
-        self._states = states
-        fine = SomeJob(tasks=(FINE,) * len(states), wanted=wanted or JobRequest())
-        job = write_job(str(folder / ".weigh"), str(folder), fine)
-        self._job = replace(job, submitted=self._now)
-        self._joblog = f"{folder}/log/tasks_%d.joblog"
-        for element, state in enumerate(states):
-            if state != "COMPLETED":
-                Path(self._joblog % element).unlink()
-                Path(f"{self._joblog % element}.events.jsonl").unlink()
-
-    def runs(self, element: int, *, since: float, left: float) -> None:
-        """Write that its task began, and that it has so much left."""
-        started = self._now - since
+    They began an hour ago, their tasks half an hour ago; *left* are the seconds that
+    those that run have still to go.
+    """
+    now, joblog = time.time(), f"{folder}/log/tasks_%d.joblog"
+    fine = SomeJob(tasks=(FINE,) * len(states), wanted=wanted)
+    job = replace(write_job(f"{folder}/.weigh", str(folder), fine), submitted=now)
+    for element, state in enumerate(states):
+        if state != "COMPLETED":
+            Path(joblog % element).unlink()
+            Path(f"{joblog % element}.events.jsonl").unlink()
+    for element, seconds in left.items():
+        started = now - HOUR / 2
         event = {"event": "started", "seq": 1, "attempt": 1, "run": "r"}
         event |= {"time": started, "slot": 1, "pid": 1, "start_time": None}
-        event |= {"task": "00000000"}
-        joblog = self._joblog % element
-        Path(f"{joblog}.events.jsonl").write_bytes(msgspec.json.encode(event) + b"\n")
-        headway = ReportedProgress(
-            done=50.0,
-            total=100.0,
-            source="tqdm",
-            time=since,
-            remaining=left,
-            low=0.9 * left,
-            high=1.1 * left,
-        )
+        line = msgspec.json.encode(event | {"task": "00000000"}) + b"\n"
+        Path(f"{joblog % element}.events.jsonl").write_bytes(line)
+        low, high = 0.9 * seconds, 1.1 * seconds
+        end: Any = {"time": HOUR / 2, "remaining": seconds, "low": low, "high": high}
+        headway = ReportedProgress(done=50.0, total=100.0, source="tqdm", **end)
         task = TaskHeadway(seq=1, attempt=1, started=started, headway=headway)
-        progress = RunningProgress(run="r", time=self._now, slots=1, tasks=(task,))
-        assert write_progress(f"{joblog}.progress", progress)
-
-    def ends(self) -> ExpectedEnd | None:
-        """Describe when it is done."""
-        elements = tuple(
-            ElementState(state=state, started=self._now - HOUR)
-            for state in self._states
-        )
-        tasks = tuple(
-            TaskState(task=n + 1, job=JOB, element=n, seq=1, state=state)
-            for n, state in enumerate(self._states)
-        )
-        snapshot, work = JobSnapshot({}, self._now), work_of(self._job)
-        view = JobView(self._job, None, elements, tasks, snapshot, work)  # type: ignore[arg-type]
-        return ends_of([view], self._now)
+        progress = RunningProgress(run="r", time=now, slots=1, tasks=(task,))
+        assert write_progress(f"{joblog % element}.progress", progress)
+    elements = tuple(ElementState(state=one, started=now - HOUR) for one in states)
+    tasks = tuple(
+        TaskState(task=n + 1, job=JOB, element=n, seq=1, state=state)
+        for n, state in enumerate(states)
+    )
+    snapshot, work = JobSnapshot({}, now), work_of(job)
+    return JobView(job, None, elements, tasks, snapshot, work)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -103,11 +90,10 @@ def test_a_job_ends_with_its_tasks_and_those_beyond_the_limit_are_counted(
     left: list[float | None],
     expected: tuple[float, int | None, int, int],
 ) -> None:
-    job = Job(tmp_path / "j", states.split(), JobRequest(**wanted))  # type: ignore[arg-type]
     running = {element: one * HOUR for element, one in enumerate(left) if one}
-    for element, seconds in running.items():
-        job.runs(element, since=HOUR / 2, left=seconds)
-    found = job.ends()
+    request = JobRequest(**wanted)  # type: ignore[arg-type]
+    job = running_job(tmp_path, states.split(), request, running)  # type: ignore[arg-type]
+    found = ends_of([job], job.snapshot.asked)
     assert found is not None
     assert found.value == pytest.approx(expected[0] * HOUR, rel=0.02)
     assert (found.at_a_time, found.late, found.near) == expected[1:]
@@ -116,15 +102,14 @@ def test_a_job_ends_with_its_tasks_and_those_beyond_the_limit_are_counted(
     assert [task.remaining for task in found.tasks] == pytest.approx(in_order, rel=0.01)
 
 
-def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
-    assert Job(tmp_path / "j", ["PENDING", "PENDING"]).ends() is None
-
-
-def test_a_torn_progress_file_is_none(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING"])
-    job.runs(0, since=HOUR, left=HOUR)
-    (tmp_path / "j" / "log" / "tasks_0.joblog.progress").write_bytes(b'{"schema": "wei')
-    assert job.ends() is None
+def test_a_job_that_has_not_begun_or_whose_file_is_torn_has_no_end(
+    tmp_path: Path,
+) -> None:
+    waiting = running_job(tmp_path, ["PENDING", "PENDING"], JobRequest(), {})
+    running = running_job(tmp_path / "r", ["RUNNING"], JobRequest(), {0: HOUR})
+    (tmp_path / "r/log/tasks_0.joblog.progress").write_bytes(b'{"schema": "wei')
+    for job in (waiting, running):
+        assert ends_of([job], time.time()) is None
 
 
 @pytest.fixture
@@ -170,23 +155,10 @@ def test_elements_in_a_like_state_for_a_like_reason_are_counted(root: str) -> No
 
 
 def test_the_lines_state_when_whether_in_time_and_which_task_is_last() -> None:
-    task = TaskEnd(
-        task=17,
-        done=42.0,
-        total=100.0,
-        source="tqdm",
-        remaining=7200.0,
-        low=6900.0,
-        high=7500.0,
-    )
-    ends = ExpectedEnd(
-        value=12 * HOUR,
-        low=10.5 * HOUR,
-        high=14 * HOUR,
-        at_a_time=3,
-        time_limit=24 * 3600,
-        tasks=(task,),
-    )
+    last: Any = {"remaining": 7200.0, "low": 6900.0, "high": 7500.0}
+    task = TaskEnd(task=17, done=42.0, total=100.0, source="tqdm", **last)
+    end: Any = {"value": 12 * HOUR, "low": 10.5 * HOUR, "high": 14 * HOUR}
+    ends = ExpectedEnd(**end, at_a_time=3, time_limit=24 * 3600, tasks=(task,))
     assert list(ends_lines(ends, 76)) == [
         "done in 12 h 00 m (between 10 h 30 m and 14 h 00 m), 3 elements at a time",
         "task 17  42% by tqdm, 2 h 00 m to go (between 1 h 55 m and 2 h 05 m)",
@@ -202,12 +174,6 @@ def test_the_lines_state_when_whether_in_time_and_which_task_is_last() -> None:
 def test_no_line_is_wider_than_the_screen(
     value: float, more: float, late: int, at_a_time: int | None
 ) -> None:
-    ends = ExpectedEnd(
-        value=value,
-        low=value,
-        high=value + more,
-        late=late,
-        at_a_time=at_a_time,
-        time_limit=10,
-    )
+    end: Any = {"value": value, "low": value, "high": value + more}
+    ends = ExpectedEnd(**end, late=late, at_a_time=at_a_time, time_limit=10)
     assert all(len(line) <= 76 for line in ends_lines(ends, 76))
