@@ -234,9 +234,11 @@ def heading(job_script: JobScript) -> Iterator[str]:
         yield f"# written by weigh {job_script.version}"
         return
     alone = job_script.together == 1
-    tasks = "1 task" if alone else f"up to {job_script.together} tasks in parallel"
+    tasks = "1 task" if alone else f"up to {job_script.together} tasks"
     if job_script.queue:
-        tasks = f"{'1 task' if alone else tasks} at a time, the longest that is left"
+        tasks += " at a time, the longest that is left"
+    elif not alone:
+        tasks += " in parallel"
     elements = f"{job_script.elements} elements of " if job_script.is_array else ""
     yield ""
     yield f"# {elements}{tasks}; written by weigh {job_script.version}."

@@ -2,20 +2,16 @@
 
 import click
 import pytest
-from called_weigh import CalledWeigh, called_here
+from called_weigh import CalledWeigh
 
-from weigh.cli.main import VERBS, weigh
+from weigh.cli.main import VERBS
+from weigh.cli.main import weigh as weigh_group
 
 _CLICKS_OWN = ("No such option", "Option '", "Missing", "Got unexpected", "Did you")
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str]) -> CalledWeigh:
-    return called_here(capsys)
-
-
 def _options(verb: str, *, is_flag: bool) -> list[str]:
-    command = weigh.get_command(click.Context(weigh), verb)
+    command = weigh_group.get_command(click.Context(weigh_group), verb)
     assert command is not None
     return [
         option.opts[-1]
@@ -38,35 +34,37 @@ def _assert_usage(answer: tuple[int, str, str], verb: str, text: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_unknown_option_is_named_with_the_nearest(
-    verb: str, here: CalledWeigh
+    verb: str, weigh: CalledWeigh
 ) -> None:
     names = [
         name for is_flag in (True, False) for name in _options(verb, is_flag=is_flag)
     ]
     for name in filter(lambda one: one.startswith("--"), names):
         typed = f"{name}{name[-1]}x"
-        _assert_usage(here(verb, typed), verb, f"no such option: {typed} (did you mean")
+        _assert_usage(
+            weigh(verb, typed), verb, f"no such option: {typed} (did you mean"
+        )
 
-    _assert_usage(here(verb, "--xyzzy"), verb, "no such option: --xyzzy")
+    _assert_usage(weigh(verb, "--xyzzy"), verb, "no such option: --xyzzy")
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_value_is_missing_or_too_much(verb: str, here: CalledWeigh) -> None:
+def test_a_value_is_missing_or_too_much(verb: str, weigh: CalledWeigh) -> None:
     # --interactive has a value that may be left out: then it becomes the shell
     for name in [
         one for one in _options(verb, is_flag=False) if one != "--interactive"
     ]:
-        answer = here(verb, name)
+        answer = weigh(verb, name)
         if "put -- before" not in answer[2] and "no command" not in answer[2]:
             _assert_usage(answer, verb, f"{name} needs a value")
     for name in (*_options(verb, is_flag=True), "--help"):
         if verb != "run":  # where the command is missed first
-            _assert_usage(here(verb, f"{name}=3"), verb, f"{name} takes no value")
+            _assert_usage(weigh(verb, f"{name}=3"), verb, f"{name} takes no value")
 
 
 @pytest.mark.parametrize("verb", ["cluster", "doctor", "plan", "report", "top"])
-def test_too_many_words_are_named_with_the_usage(verb: str, here: CalledWeigh) -> None:
-    code, _, err = here(verb, "a", "b", "c")
+def test_too_many_words_are_named_with_the_usage(verb: str, weigh: CalledWeigh) -> None:
+    code, _, err = weigh(verb, "a", "b", "c")
 
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("weigh: too many words: ")

@@ -152,17 +152,11 @@ def with_pyxis(real: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_task_is_a_step_of_pyxis_with_all_that_its_element_has(
     real: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (real.folder / "weigh.toml").write_text(PYXIS_HERE)
-    of_registry = ("--setup", "container:docker://ubuntu:24.04")
-    job = real.submit(real.plan("true"), *of_registry)
-    assert real.finish(job) == {"FAILED": 1}
-    assert "no srun with --container-image (Pyxis)" in words_of(real, job)
-
     flags = with_pyxis(real, monkeypatch)
     tasks = ("echo $INSIDE $SLURM_STEP_NUM_TASKS $SLURM_CPUS_PER_TASK", "exit 7")
     words = ("--setup", "container:my.sqsh", "--cpus", "2")
 
-    job = real.submit(real.plan(*tasks, name="q"), *words)
+    job = real.submit(real.plan(*tasks), *words)
 
     assert real.finish(job) == {"COMPLETED": 1, "FAILED": 1}
     assert real("logs", f"{job}_1")[1] == f"{real.folder}/my.sqsh 1 2\n"

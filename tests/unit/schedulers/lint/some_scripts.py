@@ -6,8 +6,9 @@ from typing import Any
 from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript, LintFinding, ScriptFacts
-from weigh.schedulers.gridengine import lint as gridengine_lint
-from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.schedulers.gridengine.lint import LINT as GRIDENGINE
+from weigh.schedulers.kind import SchedulerLint
+from weigh.schedulers.slurm.lint import LINT as SLURM
 
 HOME = "/home/me"
 CWD = "/home/me/work"
@@ -17,28 +18,23 @@ def facts(**known: Any) -> ScriptFacts:
     return ScriptFacts(**({"cwd": CWD, "home": HOME, "user": "me"} | known))
 
 
-def of_slurm(text: str, **known: Any) -> dict[str, LintFinding]:
-    """Return the first finding of each code."""
-    found = slurm_lint.LINT.lint(text, facts(**known))
-    return {one.rule: one for one in reversed(found)}
-
-
-def of_gridengine(text: str, **known: Any) -> dict[str, LintFinding]:
-    """Return the first finding of each code."""
-    found = gridengine_lint.LINT.lint(text, facts(**known))
-    return {one.rule: one for one in reversed(found)}
+def first_findings(
+    lint: SchedulerLint, text: str, **known: Any
+) -> dict[str, LintFinding]:
+    """Return the first finding of each rule."""
+    return {one.rule: one for one in reversed(lint.lint(text, facts(**known)))}
 
 
 def sbatch(
     *lines: str, body: str = "hostname\n", **known: Any
 ) -> dict[str, LintFinding]:
     """Ask about ``#SBATCH`` *lines* in a script that is right otherwise."""
-    return of_slurm(script("#SBATCH", *lines, body=body), **known)
+    return first_findings(SLURM, script("#SBATCH", *lines, body=body), **known)
 
 
 def qsub(*lines: str, body: str = "hostname\n", **known: Any) -> dict[str, LintFinding]:
     """Ask about ``#$`` *lines* in a script that is right otherwise."""
-    return of_gridengine(script("#$", *lines, body=body), **known)
+    return first_findings(GRIDENGINE, script("#$", *lines, body=body), **known)
 
 
 def script(prefix: str, *lines: str, body: str = "hostname\n") -> str:

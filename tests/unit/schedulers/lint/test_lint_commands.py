@@ -14,8 +14,7 @@ from some_scripts import (
     CWD,
     HOME,
     facts,
-    of_gridengine,
-    of_slurm,
+    first_findings,
     qsub,
     sbatch,
     stated,
@@ -25,6 +24,7 @@ from weigh.flow.check.script import facts_of
 from weigh.flow.here import here_of
 from weigh.model.cluster import ClusterLimits
 from weigh.model.lint import CommandPlace
+from weigh.schedulers import KINDS
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.lint.rules import RULES
 from weigh.schedulers.script import read_script
@@ -108,8 +108,7 @@ def test_a_script_is_judged_by_what_the_scheduler_does_with_it(
     else:
         known = looked_up(json.loads(there, strict=False))
     if limits.startswith("whole scripts"):
-        judge = of_slurm if scheduler == "slurm" else of_gridengine
-        found = judge(body, **known)
+        found = first_findings(KINDS[scheduler].lint, body, **known)
     else:
         ask = sbatch if scheduler == "slurm" else qsub
         found = ask(*filter(None, [line]), body=body, **known)
