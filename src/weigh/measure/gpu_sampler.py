@@ -80,7 +80,44 @@ class ReadingSchedule:
         return max(self._interval, min(pause, _LONGEST_PAUSE))
 
 
-class GpuSampler:
+class TreeGpuAccounts:
+    """The accounts of one process tree, by the UUID of the GPU, for its watcher.
+
+    *lock* guards them: a sampler's thread adds readings. It is never held in a driver's
+    call.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.accounts: dict[str, GpuAccount] = {}
+        self._lock = lock
+
+    def usages(self) -> tuple[GpuUsage, ...]:
+        """Return the usage of each GPU so far."""
+        with self._lock:
+            return tuple(account.usage() for account in self.accounts.values())
+
+    def rows(self) -> tuple[tuple[tuple[Seconds, Bytes], ...], ...]:
+        """Return the job's memory on each GPU over time: (seconds, bytes)."""
+        with self._lock:
+            return tuple(
+                tuple(account.job_moments()) for account in self.accounts.values()
+            )
+
+    def idle(self) -> Seconds | None:
+        """Return the seconds since any GPU was busy; None if unknown."""
+        with self._lock:
+            return idle_for(tuple(self.accounts.values()), time.monotonic())
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return the problems and doubts, each once."""
+        return ()
+
+    def stop(self) -> tuple[GpuUsage, ...]:
+        """Take no more readings, and return the usage."""
+        return self.usages()
+
+
+class GpuSampler(TreeGpuAccounts):
     """Samples the visible GPUs, from :meth:`start` to :meth:`stop`.
 
     *pids* returns the job's current processes; without it, a GPU's memory above its
@@ -97,6 +134,7 @@ class GpuSampler:
         joined: bool = False,
         listener: GpuListener | None = None,
     ) -> None:
+        super().__init__(threading.Lock())
         self.interval = interval
         self.looks = 0
         self._factory = probe_factory
@@ -104,9 +142,7 @@ class GpuSampler:
         self._joined = joined
         self._listener = listener
         self._devices: tuple[GpuDevice, ...] = ()
-        self._accounts: dict[str, GpuAccount] = {}
         self._warnings: list[str] = []
-        self._lock = threading.Lock()  # for the accounts; never held in a driver's call
         self._stopping = threading.Event()
         self._ready = threading.Event()  # the baseline is known or failed
         self._thread = threading.Thread(target=self._run, name="weigh-gpu", daemon=True)
@@ -119,30 +155,13 @@ class GpuSampler:
         self._thread.start()
         self._ready.wait(wait)
 
-    def usages(self) -> tuple[GpuUsage, ...]:
-        """Return the usage of each GPU so far."""
-        with self._lock:
-            return tuple(account.usage() for account in self._accounts.values())
-
-    def rows(self) -> tuple[tuple[tuple[Seconds, Bytes], ...], ...]:
-        """Return the job's memory on each GPU over time: (seconds, bytes)."""
-        with self._lock:
-            return tuple(
-                tuple(account.job_moments()) for account in self._accounts.values()
-            )
-
-    def idle(self) -> Seconds | None:
-        """Return the seconds since any GPU was busy; None if unknown."""
-        with self._lock:
-            return idle_for(tuple(self._accounts.values()), time.monotonic())
-
     def warnings(self) -> tuple[str, ...]:
         """Return the problems and doubts, each once."""
         with self._lock:
             found = self._warnings + [
                 f"GPU {account.device.index} fell off the bus after "
                 f"{account.lost_at:.0f} s: its figures end there"
-                for account in self._accounts.values()
+                for account in self.accounts.values()
                 if account.lost_at is not None
             ]
         began = self._call_began
@@ -184,12 +203,12 @@ class GpuSampler:
         try:
             self._devices = self._answer(probe.devices)
             with self._lock:
-                self._accounts = {
+                self.accounts = {
                     device.uuid: GpuAccount(device, self._started, joined=self._joined)
                     for device in self._devices
                 }
             self._warnings += probe.notes
-            if self._accounts:
+            if self.accounts:
                 self._look(probe, activity=True)
                 self._count(probe)
                 self._ready.set()
@@ -212,7 +231,7 @@ class GpuSampler:
 
         A slow driver is rarely queried for the bus: meanwhile memory is not read.
         """
-        schedule, turns = ReadingSchedule(self.interval), cycle(self._accounts.values())
+        schedule, turns = ReadingSchedule(self.interval), cycle(self.accounts.values())
         bus_at = time.monotonic() + _FIRST_BUS
         rest = self.interval
         while not self._stopping.wait(rest):
@@ -221,7 +240,7 @@ class GpuSampler:
             self._look(probe, activity=is_due)
             self.looks += 1
             # per GPU, as the share is an upper bound per GPU
-            spent = (time.thread_time() - before) / len(self._accounts)
+            spent = (time.thread_time() - before) / len(self.accounts)
             began = time.monotonic()
             rest = schedule.rest_after(spent, began, activity=is_due)
             if began < bus_at:
@@ -231,7 +250,7 @@ class GpuSampler:
             with self._lock:
                 account.take_bus(traffic)
             took = time.monotonic() - began
-            bus_at = began + max(_BUS_INTERVAL / len(self._accounts), took / _BUS_SHARE)
+            bus_at = began + max(_BUS_INTERVAL / len(self.accounts), took / _BUS_SHARE)
 
     def _look(self, probe: GpuProbe, *, activity: bool) -> None:
         readings = self._answer(partial(probe.read, activity=activity))
@@ -242,10 +261,10 @@ class GpuSampler:
         now, tree = time.monotonic(), self._pids()
         with self._lock:
             for reading in readings:
-                self._accounts[reading.uuid].take(now, reading, tree)
+                self.accounts[reading.uuid].take(now, reading, tree)
 
     def _count(self, probe: GpuProbe) -> None:
-        for uuid, account in self._accounts.items():
+        for uuid, account in self.accounts.items():
             counters = self._answer(partial(probe.counters, uuid))
             with self._lock:
                 account.take_counters(counters)

@@ -42,7 +42,7 @@ from weigh.probe.proc import ProcTree
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.gpu_sampler import GpuSampler
+    from weigh.measure.gpu_sampler import TreeGpuAccounts
 
 # glibc's, for an agent and what starts it: no more memory from the kernel than needed
 ENVIRONMENT = {"MALLOC_TOP_PAD_": "0"}
@@ -72,7 +72,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watch_node(
-    node: str, tree: ProcTree, interval: Seconds, gpus: "GpuSampler | None" = None
+    node: str, tree: ProcTree, interval: Seconds, gpus: "TreeGpuAccounts | None" = None
 ) -> TreeWatcher:
     """Watch a job's processes on one node: as its agent, or as a rank of it."""
     # the ranks are not launched from here, so no memory can be a launcher's

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from weigh.measure import cpu_wait as measure_cpu_wait
     from weigh.measure import gpu_account, gpu_sampler, programs
     from weigh.measure import ranks as measure_ranks
-    from weigh.measure.gpu_sampler import GpuSampler
+    from weigh.measure.gpu_sampler import TreeGpuAccounts
     from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.portable import ResidentSum
     from weigh.probe.perf import CpuClock
@@ -163,7 +163,7 @@ class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the command's process id while it runs."""
     ledger: "MemoryLedger | None" = None
     """The kernel's account of the tree, if there is one."""
-    gpus: "GpuSampler | None" = None
+    gpus: "TreeGpuAccounts | None" = None
     gauge: "ResidentSum | None" = None
     """Adds the processes up where there is no /proc; nothing else of them is read."""
     is_alone: bool = True
@@ -583,7 +583,7 @@ def start_gpu_sampler(
     env: Mapping[str, str] = os.environ,
     *,
     joined: bool = False,
-) -> "GpuSampler | None":
+) -> "TreeGpuAccounts | None":
     """Start sampling the GPUs visible in *env*, if any, without waiting for them.
 
     The driver's start takes some 30 ms and up to seconds; a job that has just been

@@ -13,10 +13,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 from weigh.errors import GpuError, UsageError
-from weigh.measure.gpu_account import GpuAccount, idle_for
-from weigh.measure.gpu_sampler import GpuSampler
+from weigh.measure.gpu_account import GpuAccount
+from weigh.measure.gpu_sampler import GpuSampler, TreeGpuAccounts
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
@@ -24,7 +25,7 @@ from weigh.probe.visible import order_is_a_guess
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.memory_guard import MemoryReading, MemoryRoom
 from weigh.runner.slots import SHOWN, gpus_named
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
 _IDLE = 0.02  # of a GPU's memory, which the driver itself may use
 _CLAIM = "\0weigh-gpu-"  # an abstract socket: it has no file that could be left
@@ -136,15 +137,19 @@ def _is_gpu_idle(device: GpuDevice, reading: GpuReading) -> bool:
     return (reading.memory_used or 0) <= allowed
 
 
-class TaskGpus:
-    """The accounts of one task, one per GPU; *pids* returns its current processes."""
+class TaskGpus(TreeGpuAccounts):
+    """The accounts of one task; *pids* returns its current processes."""
 
     def __init__(
-        self, attempt: TaskAttempt, pids: Callable[[], Collection[int]]
+        self,
+        attempt: TaskAttempt,
+        pids: Callable[[], Collection[int]],
+        meter: "SlotGpuMeter",
     ) -> None:
+        super().__init__(meter.lock)
         self.attempt = attempt
-        self.accounts: dict[str, GpuAccount] = {}
         self._pids = pids
+        self._meter = meter
 
     def open(self, devices: Collection[GpuDevice]) -> None:
         """Open an account for each of these GPUs."""
@@ -166,9 +171,10 @@ class TaskGpus:
         level.now = max((moment.job or 0 for moment in moments), default=0)
         level.peak = max(level.peak, level.now)
 
-    def idle(self, current_time: Seconds) -> Seconds | None:
-        """Return the seconds since any GPU was busy; None if no GPU reports it."""
-        return idle_for(tuple(self.accounts.values()), current_time)
+    def stop(self) -> tuple[GpuUsage, ...]:
+        """Take no more readings, and return the usage."""
+        self._meter.end(self)
+        return self.usages()
 
 
 class SlotGpuMeter:
@@ -189,7 +195,7 @@ class SlotGpuMeter:
         self._last: dict[str, GpuReading] = {}  # by UUID
         self._read_at: Seconds = 0.0  # on the monotonic clock
         self._tasks: list[TaskGpus] = []
-        self._lock = threading.Lock()  # guards the four above and all accounts
+        self.lock = threading.Lock()  # guards the four above and all accounts
         self._sampler = GpuSampler(
             factory, max(interval, _INTERVAL), pids=pids, listener=self._on_readings
         )
@@ -200,8 +206,8 @@ class SlotGpuMeter:
         self, attempt: TaskAttempt, pids: Callable[[], Collection[int]]
     ) -> TaskGpus:
         """Open the accounts of a task; the last reading is its baseline."""
-        with self._lock:
-            task = TaskGpus(attempt, pids)
+        with self.lock:
+            task = TaskGpus(attempt, pids, self)
             task.open(self._devices_of(task.attempt.slot.gpu))
             task.take(time.monotonic(), self._last.values())
             self._tasks.append(task)
@@ -210,7 +216,7 @@ class SlotGpuMeter:
 
     def room_of(self, gpu_name: str | None) -> MemoryReading | None:
         """Return the memory of a slot's GPU; None if it has several or no reading."""
-        with self._lock:
+        with self.lock:
             devices = self._devices_of(gpu_name)
             last = self._last.get(devices[0].uuid) if len(devices) == 1 else None
             if last is None or last.lost or last.memory_used is None:
@@ -224,17 +230,10 @@ class SlotGpuMeter:
             )
             return MemoryReading(room, self._read_at, f"left on GPU {device.index}")
 
-    def end(
-        self, task_gpus: TaskGpus
-    ) -> tuple[tuple[GpuUsage, ...], list[list[tuple[Seconds, Bytes]]]]:
-        """Close the accounts of a task; return its usage, and its memory over time."""
-        with self._lock:
+    def end(self, task_gpus: TaskGpus) -> None:
+        """Pass no more readings on to a task, if it still gets them."""
+        with self.lock, suppress(ValueError):
             self._tasks.remove(task_gpus)
-            accounts = task_gpus.accounts.values()
-            return (
-                tuple(account.usage() for account in accounts),
-                [account.job_moments() for account in accounts],
-            )
 
     def stop(self) -> tuple[str, ...]:
         """Stop measuring; return the warnings."""
@@ -253,7 +252,7 @@ class SlotGpuMeter:
         self, devices: tuple[GpuDevice, ...], readings: tuple[GpuReading, ...]
     ) -> None:
         now = time.monotonic()
-        with self._lock:
+        with self.lock:
             if not self._devices:
                 self._devices = devices
                 for task in self._tasks:  # the driver may start late

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from weigh.measure.progress_reader import ProgressReader
     from weigh.runner import divergence
     from weigh.runner.divergence import LostNumber
-    from weigh.runner.gpus import TaskGpus
+    from weigh.runner.gpus import SlotGpuMeter
     from weigh.runner.node_watch import NodeWatch
 else:  # each is imported when it is first used
     programs = lazy_module("weigh.measure.programs")
@@ -187,21 +187,29 @@ _NOBODY = 0  # no process has this id
 class SampledAttempt:
     """An attempt that runs long enough to be sampled."""
 
-    __slots__ = ("attempt", "gpus", "has_checkpoint", "nodes", "tree", "watcher")
+    __slots__ = ("attempt", "has_checkpoint", "nodes", "tree", "watcher")
 
-    def __init__(self, attempt: TaskAttempt, interval: Seconds, slots: int) -> None:
+    def __init__(
+        self,
+        attempt: TaskAttempt,
+        interval: Seconds,
+        slots: int,
+        meter: "SlotGpuMeter | None",
+    ) -> None:
         self.attempt = attempt
-        self.tree = TaskTree(self.leader() or _NOBODY, slots)
+        self.tree = tree = TaskTree(self.leader() or _NOBODY, slots)
         self.watcher = TreeWatcher(
             self.tree,
             interval,
             WatchedRun(
-                floor=tracker_floor(attempt), leader=self.leader, is_alone=slots == 1
+                floor=tracker_floor(attempt),
+                leader=self.leader,
+                gpus=None if meter is None else meter.begin(attempt, tree.pids),
+                is_alone=slots == 1,
             ),
             started=attempt.launch.began,
         )
         self.has_checkpoint = False
-        self.gpus: TaskGpus | None = None
         self.nodes: NodeWatch | None = None
 
     def leader(self) -> int | None:
@@ -374,8 +382,7 @@ class ProgressWatch:
             task.due = min(task.due, task.attempt.launch.began + task.signal_at)
         if task.limits is not None:
             self._warn(task, task.limits.look(elapsed, task.forecast))
-        gpus = watched_attempt.gpus
-        gpu_idle = None if gpus is None else gpus.idle(current_time)
+        gpu_idle = watched_attempt.watcher.gpu_idle()
         work = task.spent(watched_attempt.watcher, watched_attempt.tree.seen)
         stalled = task.stalls.look(
             elapsed, cpu_time=work, wrote_at=task.wrote_at, gpu_idle=gpu_idle

@@ -10,7 +10,7 @@ import threading
 import time
 from binascii import crc32
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ from weigh.measure.watcher import (
     kernel_measurement,
     with_traffic,
 )
-from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
     Record,
@@ -201,7 +200,7 @@ class AttemptWatcher:
         self._young.pop(attempt.record, None)
         watched = self._watched.get(attempt.record)
         if watched is None:
-            watched = SampledAttempt(attempt, self._interval, self._slots)
+            watched = SampledAttempt(attempt, self._interval, self._slots, self._gpus)
             watcher = watched.watcher
             watcher.on_set_aside = self.set_aside
             first = waits.times.first_checkpoint_of_task
@@ -209,8 +208,6 @@ class AttemptWatcher:
             # the nodes are a task's own only if it is the only one at a time
             if self._slots == 1:
                 watcher.call_at(partial(self._look_at_nodes, watched), _FIRST_NODES)
-            if self._gpus is not None:
-                watched.gpus = self._gpus.begin(attempt, watched.tree.pids)
             self._watched[attempt.record] = watched
         return watched
 
@@ -315,12 +312,6 @@ class AttemptWatcher:
         measured = attempt_measurement(
             attempt, None if watched is None else watched.watcher
         )
-        if self._gpus is not None and watched is not None and watched.gpus is not None:
-            with self._noting_task("GPU usage of", seq):
-                usages, rows = self._gpus.end(watched.gpus)
-                measured = measurement_with_gpus(
-                    measured, usages, rows, began=attempt.launch.began
-                )
         if watched is not None and watched.nodes is not None:
             with self._noting_task("nodes of", seq):
                 measured = watched.nodes.finish(measured)
@@ -482,29 +473,6 @@ def _attempt_usage(
     # ended between two looks
     cpu_time = max(usage.cpu_time or 0.0, watcher.most_cpu_time)
     return msgspec.structs.replace(usage, cpu_time=cpu_time)
-
-
-def measurement_with_gpus(
-    measured: RunMeasurement,
-    usages: tuple[GpuUsage, ...],
-    memory_by_gpu: Sequence[Sequence[tuple[Seconds, Bytes]]],
-    *,
-    began: Seconds,
-) -> RunMeasurement:
-    """Add the usage of a task's GPUs.
-
-    *memory_by_gpu* are its memory on each over time.
-    """
-    from weigh.measure.gpu_account import gpu_columns  # noqa: PLC0415 - with GPUs
-
-    times = [began + at for at in measured.series.t]
-    return msgspec.structs.replace(
-        measured,
-        usage=msgspec.structs.replace(measured.usage, gpus=usages),
-        series=msgspec.structs.replace(
-            measured.series, gpu_memory=gpu_columns(memory_by_gpu, times)
-        ),
-    )
 
 
 def fill_record(
