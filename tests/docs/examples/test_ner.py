@@ -16,8 +16,10 @@ needs_spacy = pytest.mark.skipif(
 )
 
 
-def tag(text: Path, output: Path, batch_size: str = "50") -> CapturedRun:
-    return run_captured([sys.executable, EXAMPLE / "tag.py", text, output, batch_size])
+def tag(
+    text: Path, output: Path, batch_size: str = "50", program: str = "tag.py"
+) -> CapturedRun:
+    return run_captured([sys.executable, EXAMPLE / program, text, output, batch_size])
 
 
 def read_paragraphs(path: Path) -> list[str]:
@@ -48,4 +50,14 @@ def test_the_entities_are_the_same_at_any_batch_size(tmp_path: Path) -> None:
     for size in ("1", "7", "500"):
         assert tag(opening, tmp_path / size, size).returncode == 0
         tables.append((tmp_path / size).read_text(encoding="utf-8"))
-    assert tables[0] == tables[1] == tables[2]
+    # with phases and batches around its steps it writes the same
+    assert tag(opening, tmp_path / "phases", "7", "tag_phases.py").returncode == 0
+    tables.append((tmp_path / "phases").read_text(encoding="utf-8"))
+    assert tables[1:] == tables[:1] * 3
+
+
+def test_a_missing_text_is_named_in_one_line(tmp_path: Path) -> None:
+    missing = tmp_path / "alcie.txt"
+    done = tag(missing, tmp_path / "out.tsv", program="tag_phases.py")
+    assert done.returncode == 1
+    assert "alcie.txt: No such file" in done.stderr.splitlines()[0]

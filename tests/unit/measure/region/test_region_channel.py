@@ -66,18 +66,62 @@ def test_a_phase_entered_5_000_times_is_some_hundred_lines(channel: Channel) -> 
     assert len(channel.lines("phase")) < 500
 
 
-def test_a_fork_that_leaves_by_os_exit_has_its_calls_in_the_record(
-    channel: Channel,
+IN_FORK = """
+import os, time
+if os.fork() == 0:
+  for _ in range(3):
+    with weigh.phase('mine'): time.sleep(0.02)
+  os._exit(0)
+os.wait()
+"""
+AT_EXIT = """
+import atexit
+def late():
+  for _ in range(3):
+    with weigh.phase('late'): pass
+atexit.register(late)
+with weigh.phase('first'): pass
+"""
+IN_WORKERS = """
+import multiprocessing, mine
+with multiprocessing.get_context({!r}).Pool(2) as pool:
+  assert pool.map(mine.work, [1, 2]) == [2, 4]
+  pool.close(); pool.join()
+"""
+IN_JOBLIB = """
+from joblib import Parallel, delayed
+import mine
+assert sum(Parallel(n_jobs=2)(delayed(mine.work)(n) for n in (1, 2))) == 6
+"""
+PROGRAMS = {
+    # its calls are written as they end
+    "a fork that leaves by os._exit": (IN_FORK, {"mine": 3}),
+    "a handler at exit": (AT_EXIT, {"first": 1, "late": 3}),
+    "forked workers": (IN_WORKERS.format("fork"), {"work": 2}),
+    "spawned workers": (IN_WORKERS.format("spawn"), {"work": 2}),
+    "joblib": (IN_JOBLIB, {"work": 2}),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_phases_of_each_process_are_in_the_record_and_in_no_other_report(
+    channel: Channel, tmp_path: Path, program: str
 ) -> None:
-    channel.run(
-        "import os, time\n"
-        "if os.fork() == 0:\n"
-        "  for _ in range(3):\n"
-        "    with weigh.phase('mine'): time.sleep(0.02)\n"
-        "  os._exit(0)\n"
-        "os.wait()\n"
+    if program == "joblib":
+        pytest.importorskip("joblib")
+    (tmp_path / "mine.py").write_text(
+        "import weigh\n"
+        "@weigh.measured(name='work')\n"
+        "def work(number):\n  return number * 2\n"
     )
-    assert places(channel.regions().phases) == [("mine", 0, 3)]
+    code, phases = PROGRAMS[program]
+    done = channel.run(code, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert places(channel.regions().phases) == [
+        (name, 0, calls) for name, calls in phases.items()
+    ]
+    if "work" in phases:
+        assert run(code, PYTHONPATH=str(tmp_path)).stderr == ""
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
@@ -94,18 +138,6 @@ def test_what_ended_before_a_kill_has_ended_in_the_record(
     assert found == {"read": (1, False), "load": (1, False), "train": (0, True)}
 
 
-def test_a_handler_at_exit_may_have_regions(channel: Channel) -> None:
-    channel.run(
-        "import atexit\n"
-        "def late():\n"
-        "  for _ in range(3):\n"
-        "    with weigh.phase('late'): pass\n"
-        "atexit.register(late)\n"
-        "with weigh.phase('first'): pass\n"
-    )
-    assert places(channel.regions().phases) == [("first", 0, 1), ("late", 0, 3)]
-
-
 def test_a_file_that_was_never_there_means_a_report_of_ones_own(
     tmp_path: Path,
 ) -> None:
@@ -119,26 +151,6 @@ def test_a_file_that_was_never_there_means_a_report_of_ones_own(
     assert first.startswith("weigh: the file of weigh run is not here")
     assert title.startswith("weigh  -c")
     assert "<" in done.stderr.split("  b ")[1]  # the wrapper's ru_maxrss is let alone
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_of_multiprocessing_are_received(
-    channel: Channel, tmp_path: Path, method: str
-) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import weigh\n"
-        "@weigh.measured(name='work')\n"
-        "def work(number):\n  return number * 2\n"
-    )
-    done = channel.run(
-        "import multiprocessing, mine\n"
-        f"context = multiprocessing.get_context({method!r})\n"
-        "processes = [context.Process(target=mine.work, args=(n,)) for n in (1, 2)]\n"
-        "[p.start() for p in processes]; [p.join() for p in processes]\n",
-        PYTHONPATH=str(tmp_path),
-    )
-    assert done.stderr == ""
-    assert places(channel.regions().phases) == [("work", 0, 2)]
 
 
 def test_a_process_of_a_launcher_names_its_rank(channel: Channel) -> None:
@@ -303,7 +315,7 @@ def test_a_process_number_that_comes_again_is_queried_again() -> None:
     assert {rank.host for rank in ranks.ranks()} == {os.uname().nodename}
 
 
-def alone(regions: ProgramRegions | None = None) -> RunMeasurement:
+def alone(regions: ProgramRegions) -> RunMeasurement:
     usage = Usage(wall_time=1.0)
     ended = (0.0, 1.0, 0, None)
     return RunMeasurement(
@@ -315,22 +327,21 @@ OPEN_MPI = "{0}RANK=3 {0}SIZE=4".format("OMPI_COMM_WORLD_")
 
 
 @pytest.mark.parametrize(
-    ("env", "ranks"),
+    ("env", "inner", "ranks"),
     [
-        ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4", [3]),
-        (OPEN_MPI, [3]),
-        ("RANK=2 WORLD_SIZE=4", [2]),
-        ("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", []),
-        ("", []),
+        ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4", (), [3]),
+        (OPEN_MPI, (), [3]),
+        ("RANK=2 WORLD_SIZE=4", (), [2]),
+        ("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", (), []),
+        ("", (), []),
+        # ranks within the run count, and not its own
+        ("RANK=2 WORLD_SIZE=4", (0, 1), []),
     ],
 )
-def test_a_run_started_once_a_rank_is_that_ranks(env: str, ranks: list[int]) -> None:
+def test_a_run_started_once_a_rank_is_that_ranks(
+    env: str, inner: tuple[int, ...], ranks: list[int]
+) -> None:
     named = dict(word.split("=") for word in env.split())
-    found = flow_channel.with_own_rank(alone(), named).ranks
+    within = ProgramRegions(ranks=tuple(map(RecordedRank, inner)))
+    found = flow_channel.with_own_rank(alone(within), named).ranks
     assert [one.rank for one in found] == ranks
-
-
-def test_ranks_within_the_run_count_and_not_its_own() -> None:
-    own = {"RANK": "2", "WORLD_SIZE": "4"}
-    within = alone(ProgramRegions(ranks=(RecordedRank(0), RecordedRank(1))))
-    assert flow_channel.with_own_rank(within, own) is within

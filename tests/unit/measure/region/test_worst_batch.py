@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from region_programs import report_of, run
 
 from weigh.measure.region import worst_batch
-from weigh.measure.region.batch_shapes import (
-    BatchShape,
-    rows_of_batch,
-    sample_length,
-    shape_of_rows,
-)
+from weigh.measure.region.batch_shapes import sample_length
 from weigh.measure.region.channel import BatchesLine, regions_of_lines
 from weigh.measure.region.worst_batch import LongestBatchesFirst
 from weigh.model.record import BatchTimes, WholeLoopForecast
@@ -34,24 +29,6 @@ class Rows(list[Any]):
 
 def padded(batch: Sequence[str]) -> int:
     return len(batch) * max(map(len, batch))
-
-
-@pytest.mark.parametrize(
-    ("batch", "shape"),
-    [
-        (["a", "abc"], (2, 3, 4)),
-        ("a sentence", (1, 10, 10)),
-        (Rows(4, 7), (4, 7, 28)),
-        ({"ids": Rows(4, 7), "labels": [1]}, (4, 7, 28)),
-        (7, None),
-        ([1, 2], None),
-    ],
-)
-def test_a_batch_has_rows_and_the_lengths_of_them(
-    batch: Any, shape: tuple[int, int, int] | None
-) -> None:
-    expected = shape and BatchShape(*shape)
-    assert shape_of_rows(rows_of_batch(batch, None)) == expected
 
 
 @pytest.mark.parametrize(
