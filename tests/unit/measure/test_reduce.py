@@ -36,22 +36,16 @@ def runs(
 limits = st.integers(3, 60)
 
 
-@given(runs(), limits)
-def test_a_thinned_series_is_no_longer_than_the_limit_and_runs_forward(
+@given(runs().filter(bool), limits)
+def test_a_thinned_series_is_short_and_keeps_the_peak_the_first_and_the_last(
     samples: list[TreeSample], limit: int
 ) -> None:
-    series = thin_series(samples, limit)
+    series, kept = thin_series(samples, limit), thin_samples(samples, limit)
     assert len(series.t) == len(series.memory) == len(series.cpu) <= limit
     assert all(before < after for before, after in pairwise(series.t))
-
-
-@given(runs().filter(bool), limits)
-def test_thinning_keeps_the_peak_the_first_and_the_last(
-    samples: list[TreeSample], limit: int
-) -> None:
-    kept = thin_samples(samples, limit)
     assert max(s.memory for s in kept) == max(s.memory for s in samples)
     assert (kept[0], kept[-1]) == (samples[0], samples[-1])
+    assert thin_samples(kept, limit) == kept
 
 
 @given(runs().filter(bool), st.integers(0, 1 << 50))
@@ -72,14 +66,6 @@ def test_samples_of_one_moment_are_thinned_as_others() -> None:
     assert [sample.memory for sample in kept] == [1, 9, 2]
 
 
-@given(runs(), limits)
-def test_thinning_what_was_thinned_changes_nothing(
-    samples: list[TreeSample], limit: int
-) -> None:
-    kept = thin_samples(samples, limit)
-    assert thin_samples(kept, limit) == kept
-
-
 def test_each_local_peak_survives_thinning() -> None:
     samples = [at(i, 9 if i % 100 == 50 else 1) for i in range(10_000)]
     assert thin_series(samples, 500).memory.count(9) == 100
@@ -94,19 +80,23 @@ def test_cpus_busy_is_the_steady_rate_however_thinned(
     )
 
 
-def test_cpus_busy_is_unknown_at_first_and_when_a_process_took_its_time_away() -> None:
-    samples = [at(0, 1, 0.0), at(1, 1, 2.0), at(2, 1, 0.5), at(3, 1, 1.5)]
-    assert thin_series(samples).cpu == (None, 2.0, None, 1.0)
-
-
-def test_cpus_busy_spans_samples_that_did_not_read_it() -> None:
-    samples = [at(0, 1), at(1, 1, 0.0), at(2, 1), at(3, 1), at(4, 1, 1.5), at(5, 1)]
-    assert thin_series(samples).cpu == (None, None, 0.5, 0.5, 0.5, None)
-
-
-def test_cpus_busy_of_two_readings_in_a_row_is_not_their_difference() -> None:
-    samples = [at(0, 1, 0.0), at(0.001, 1, 0.004), at(0.1, 1, 0.1)]
-    assert thin_series(samples).cpu == (None, 1.0, 1.0)
+@pytest.mark.parametrize(
+    ("readings", "cpus"),
+    [
+        # unknown at first, and when a process took its time away
+        ({0: 0.0, 1: 2.0, 2: 0.5, 3: 1.5}, (None, 2.0, None, 1.0)),
+        # over samples that did not read it
+        ({0: None, 1: 0.0, 2: None, 3: None, 4: 1.5}, (None, None, 0.5, 0.5, 0.5)),
+        ({0: 0.0, 1: 0.5, 2: None}, (None, 0.5, None)),
+        # of two readings in a row it is not their difference
+        ({0: 0.0, 0.001: 0.004, 0.1: 0.1}, (None, 1.0, 1.0)),
+    ],
+)
+def test_cpus_busy_are_the_cpu_time_between_readings(
+    readings: dict[float, float | None], cpus: tuple[float | None, ...]
+) -> None:
+    samples = [at(time, 1, cpu_time) for time, cpu_time in readings.items()]
+    assert thin_series(samples).cpu == cpus
 
 
 def run_of(

@@ -98,7 +98,10 @@ def test_the_tree_is_all_below_the_top_but_who_is_excluded(
     proc.family({TOP: [11, 12], 11: [13], 12: [], 13: [], 14: [], 99: []})
     proc.thread(11, 501, [14])  # any thread may start processes
     assert seen(tree) == {11, 12, 13, 14}
-    assert tree.children() == [11, 12]
+    assert (tree.children(), tree.seen) == ([11, 12], 4)
+    assert tree.adopt(99)
+    assert not tree.adopt(98)
+    assert seen(tree) == {11, 12, 13, 14, 99}
     other = ProcTree(TOP, str(proc.root))
     other.excluded = frozenset([12])
     assert seen(other) == {11, 13, 14}
@@ -197,6 +200,7 @@ def test_a_process_whose_first_thread_has_ended_is_read_through_another(
     times = tree.times(11)
     assert times is not None
     assert (times.stack_start, times.has_ended) == (1 << 40, False)
+    assert times.code_start == 94000000000000
 
 
 def test_a_zombie_without_threads_costs_no_search_for_one(
@@ -285,6 +289,9 @@ def test_a_live_process_reads_as_psutil_reads_it() -> None:
         times = tree.times(sleeper.pid)
         assert times is not None
         assert (times.parent, times.has_ended) == (os.getpid(), False)
+        assert tree.adopt(sleeper.pid)
+        clock = tree.clocks()[sleeper.pid]
+        assert clock == pytest.approx(times.cpu_time, abs=0.05)
         sleeper.kill()
 
 

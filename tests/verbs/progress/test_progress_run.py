@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ STEPS = """
 import time
 for n in range(60):
     print('step', n + 1, 'of 60', flush=True)
-    time.sleep(0.03)
+    time.sleep(0.02)
 """
 SLOW = STEPS.replace("60", "2000")
 
@@ -118,7 +117,7 @@ def test_a_bar_on_a_terminal_of_the_users_size_is_read(weigh: Weigh) -> None:
 
 
 def test_on_a_terminal_one_line_shows_how_far_the_run_is(weigh: Weigh) -> None:
-    job = SLOW.replace("0.03", "0.1")
+    job = SLOW.replace("0.02", "0.1")
     terminal = on_a_terminal(weigh, "--progress", "--", PYTHON, "-c", job)
     terminal.expect(r"\r\x1b\[Kweigh  [^\n]*: \d+ of 2000 steps[^\n]*, left \d")
     # erased before the job's next line
@@ -266,63 +265,20 @@ def test_a_job_runs_though_no_copier_can_be_made(weigh: Weigh) -> None:
     assert b"cannot read the output: Too many open files" in done.stderr
 
 
-def _calls_of_the_first(trace: str) -> list[str]:
-    """Return the calls of the first process; one that others interrupted is one."""
-    first, calls, begun = trace.split(None, 1)[0], list[str](), ""
-    for line in trace.splitlines():
-        pid, call = line.split(None, 1)
-        if pid == first and call.endswith("<unfinished ...>"):
-            begun = call.removesuffix("<unfinished ...>")
-        elif pid == first and call.startswith("<... "):
-            calls.append(begun + call.partition(" resumed>")[2])
-        elif pid == first:
-            calls.append(call)
-    return calls
-
-
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-def test_the_jobs_file_is_opened_to_read_and_never_written_nor_moved(
+def test_a_scheduler_that_does_not_answer_holds_nothing_up_and_a_file_is_only_read(
     weigh: Weigh,
 ) -> None:
-    log, trace = weigh.folder / "log", weigh.folder / "trace"
-    calls = "trace=%desc,%file,fork,vfork,clone,clone3"
-    strace = ("strace", "-f", "-y", "-qq", "-o", str(trace), "-e", calls)
-    with log.open("wb") as out:
-        traced = subprocess.run(
-            (*strace, *HASTY_WEIGH, "run", "-q", "--", PYTHON, "-c", STEPS),
-            cwd=weigh.folder,
-            stdout=out,
-            env=weigh.env(**IN_A_JOB),
-            check=False,
-            timeout=PATIENCE,
-        )
-    if not trace.read_text():
-        pytest.skip("strace may not trace here")
-    assert traced.returncode == 0
-    calls_of_weigh = _calls_of_the_first(trace.read_text())
-    own = [call for call in calls_of_weigh if f"<{log}>" in call or str(log) in call]
-    opened = [call for call in own if call.startswith("open")]
-    assert len(opened) == 1
-    assert "O_RDONLY" in opened[0]
-    moving = ("write", "pwrite", "ftruncate", "fallocate", "sendfile", "splice")
-    assert not [call for call in own if call.startswith(moving)]
-    assert all(
-        ", 0, SEEK_CUR)" in call or "SEEK_DATA" in call
-        for call in own
-        if call.startswith("lseek")
-    )
-    assert progress_of(weigh)["done"] == 60
-
-
-def test_a_scheduler_that_does_not_answer_holds_nothing_up(weigh: Weigh) -> None:
     env = in_a_job_with_squeue(weigh, "exec sleep 60")
     run_into_a_file(weigh, PYTHON, "-c", STEPS, env=env)
     record = weigh.record()
     assert record["progress"]["done"] == 60
     assert record["usage"]["processes"] == 1
+    # the job writes where its own descriptor stands: moved, a line would be torn
+    lines = [f"step {n} of 60" for n in range(1, 61)]
+    assert (weigh.folder / "log").read_text().splitlines() == lines
 
 
 def test_a_limit_that_only_slurm_knows_is_warned_about(weigh: Weigh) -> None:
     env = in_a_job_with_squeue(weigh, "echo 0:02")
-    done = run_into_a_file(weigh, PYTHON, "-c", STEPS.replace("60", "100"), env=env)
+    done = run_into_a_file(weigh, PYTHON, "-c", STEPS.replace("60", "150"), env=env)
     assert done.stderr.count(b"will not end before the time limit") == 1
