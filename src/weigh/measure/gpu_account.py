@@ -328,26 +328,23 @@ def idle_for(accounts: Collection[GpuAccount], current_time: Seconds) -> Seconds
     return current_time - max(known) if known and len(known) == len(since) else None
 
 
-def gpu_columns(
-    rows: Sequence[Sequence[tuple[Seconds, Bytes]]], times: Sequence[Seconds]
-) -> tuple[tuple[Bytes, ...], ...]:
-    """Return each GPU's memory at *times*, from (time, memory) pairs, with all peaks.
+def gpu_column(
+    row: Sequence[tuple[Seconds, Bytes]], times: Sequence[Seconds]
+) -> tuple[Bytes, ...]:
+    """Return a GPU's memory at rising *times*, from (time, memory) pairs.
 
-    Each column has, at a time, the most held since the time before; what was held
-    after the last time counts there. *times* rise.
+    It is, at a time, the most held since the time before; what was held after the last
+    time counts there.
     """
-    columns: list[tuple[Bytes, ...]] = []
-    for row in rows:
-        since: list[list[Bytes]] = [[] for _ in times]
-        for time, size in row if times else ():
-            since[min(bisect_left(times, time), len(times) - 1)].append(size)
-        held = 0
-        column: list[Bytes] = []
-        for sizes in since:
-            column.append(max(sizes, default=held))
-            held = (sizes or [held])[-1]
-        columns.append(tuple(column))
-    return tuple(columns)
+    since: list[list[Bytes]] = [[] for _ in times]
+    for time, size in row if times else ():
+        since[min(bisect_left(times, time), len(times) - 1)].append(size)
+    column: list[Bytes] = []
+    held = 0
+    for sizes in since:
+        column.append(max(sizes, default=held))
+        held = (sizes or [held])[-1]
+    return tuple(column)
 
 
 def _increase(before: Any, after: Any) -> Any:  # noqa: ANN401 - a whole number or not

@@ -141,7 +141,6 @@ class GpuSampler(TreeGpuAccounts):
         self._pids = pids
         self._joined = joined
         self._listener = listener
-        self._devices: tuple[GpuDevice, ...] = ()
         self._warnings: list[str] = []
         self._stopping = threading.Event()
         self._ready = threading.Event()  # the baseline is known or failed
@@ -201,11 +200,11 @@ class GpuSampler(TreeGpuAccounts):
     def _watch(self) -> None:
         probe = self._answer(self._factory)
         try:
-            self._devices = self._answer(probe.devices)
+            devices = self._answer(probe.devices)
             with self._lock:
                 self.accounts = {
                     device.uuid: GpuAccount(device, self._started, joined=self._joined)
-                    for device in self._devices
+                    for device in devices
                 }
             self._warnings += probe.notes
             if self.accounts:
@@ -257,7 +256,7 @@ class GpuSampler(TreeGpuAccounts):
         if not readings:
             return
         if self._listener is not None:
-            self._listener(self._devices, readings)
+            self._listener(probe.devices(), readings)
         now, tree = time.monotonic(), self._pids()
         with self._lock:
             for reading in readings:

@@ -519,7 +519,8 @@ class TreeWatcher:
             return series
         # samples of GPUs are on the monotonic clock, the series on the run's
         began = time.monotonic() - self.elapsed()
-        columns = gpu_account.gpu_columns(rows, [began + at for at in series.t])
+        times = [began + at for at in series.t]
+        columns = tuple(gpu_account.gpu_column(row, times) for row in rows)
         return replace(series, gpu_memory=columns)
 
     def _cost(self, warnings: Sequence[str]) -> MeasuringCost:

@@ -18,7 +18,7 @@ from weigh.measure.gpu_account import (
     DEVICE_RISE,
     PER_PROCESS,
     GpuAccount,
-    gpu_columns,
+    gpu_column,
     health_of,
     idle_for,
     is_process_of_mine,
@@ -284,6 +284,7 @@ def test_counters_count_from_the_start_of_the_job_and_unknown_is_not_none() -> N
 
 
 def test_a_gpu_is_lost_when_it_was_first_and_is_failing() -> None:
+    assert account_of().in_use() == (None, None)
     lost = GpuReading("GPU-a", lost=True)
     account = account_of(reading(1), lost, lost)
     assert account.lost_at == pytest.approx(0.2)
@@ -317,8 +318,8 @@ def test_a_column_has_the_most_since_the_time_before(
         inside = [size for time, size in row if since < time <= until]
         expected.append(max(inside, default=held))
         held = inside[-1] if inside else held
-    assert gpu_columns([row, []], at) == (tuple(expected), (0,) * len(at))
-    assert gpu_columns([row], []) == ((),)
+    assert gpu_column(row, at) == tuple(expected)
+    assert (gpu_column([], at), gpu_column(row, [])) == ((0,) * len(at), ())
 
 
 def test_process_ids_are_mine_in_use_or_nobodys() -> None:

@@ -2,7 +2,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from run_captured import run_captured
 
 from weigh.measure.gpu_sampler import GpuSampler, ReadingSchedule
 from weigh.model.gpu import GpuUsage
+from weigh.probe.gpu import GpuProbe
 from weigh.probe.nvml import NvmlProbe
 
 JOB = (71,)
@@ -39,11 +40,11 @@ print([usage.peak_memory for usage in usages], warnings)
 
 @contextmanager
 def sampling(
-    environment: dict[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    factory: Callable[[], GpuProbe] | None = None,
 ) -> Iterator[GpuSampler]:
-    sampler = GpuSampler(
-        lambda: NvmlProbe(environment or {}), INTERVAL, pids=lambda: JOB
-    )
+    made = factory or (lambda: NvmlProbe(environment or {}))
+    sampler = GpuSampler(made, INTERVAL, pids=lambda: JOB)
     sampler.start(wait=DEADLINE)
     try:
         yield sampler
@@ -154,44 +155,37 @@ def test_a_driver_that_was_busy_once_is_read_again_at_once() -> None:
     assert schedule.rest_after(0.1, 1.0, activity=False) == 0.05
 
 
-def test_caveats_are_reported_also_where_no_gpu_is_left(nvml: Script) -> None:
-    nvml.gpus(2)
-    with sampling({"CUDA_VISIBLE_DEVICES": "0,0"}) as sampler:
-        assert sampler.stop(DEADLINE) == ()
-        assert "a GPU twice" in sampler.warnings()[0]
+def broken() -> GpuProbe:
+    raise RuntimeError("no such luck")
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("init", "visible", "factory", "words"),
     [
-        (NOT_LOADED, ""),  # most machines have no driver: nothing to warn of
-        (MISMATCH, "differ"),
+        (NOT_LOADED, None, None, None),  # most machines have no driver: no warning
+        (MISMATCH, None, None, "GPUs not measured: NVIDIA's kernel driver"),
+        (0, "", None, None),
+        (0, "0,0", None, "CUDA_VISIBLE_DEVICES=0,0: a GPU twice"),
+        # trouble of any kind stays in the thread
+        (0, None, broken, "GPUs not measured: no such luck"),
     ],
 )
-def test_a_driver_that_does_not_start_is_no_gpu(
-    nvml: Script, code: int, words: str
+def test_where_no_gpu_can_be_sampled_the_thread_ends_and_doubts_are_reported(
+    nvml: Script,
+    init: int,
+    visible: str | None,
+    factory: Callable[[], GpuProbe] | None,
+    words: str | None,
 ) -> None:
-    nvml.set("init", code)
-    with sampling() as sampler:
-        assert sampler.stop(DEADLINE) == ()
-        assert words in "".join(sampler.warnings())
-        assert len(sampler.warnings()) == bool(words)
-
-
-def test_trouble_of_any_kind_stays_in_the_thread() -> None:
-    def broken() -> NvmlProbe:
-        raise RuntimeError("no such luck")
-
-    sampler = GpuSampler(broken, INTERVAL)
-    sampler.start(wait=DEADLINE)
-    assert sampler.stop(DEADLINE) == ()
-    assert sampler.warnings() == ("GPUs not measured: no such luck",)
-
-
-def test_no_gpu_of_mine_ends_the_thread(nvml: Script) -> None:
     nvml.gpus(2)
-    with sampling({"CUDA_VISIBLE_DEVICES": ""}):
+    nvml.set("init", init)
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    with sampling(environment, factory) as sampler:
         until(lambda: not any(is_sampling(t) for t in threading.enumerate()))
+        assert sampler.stop(DEADLINE) == ()
+        warnings = sampler.warnings()
+    assert len(warnings) == (words is not None)
+    assert "".join(warnings).startswith(words or "")
 
 
 def test_it_can_be_stopped_before_the_driver_has_started() -> None:
