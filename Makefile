@@ -12,11 +12,15 @@ COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALL := -m pip install --quiet --no-compile
-# on all cores, which pip does not; some environments forbid it later. What no test imports
-# is half of all; some packages have files for other versions of Python
-NOT_IMPORTED := mypyc?|typeshed|setuptools|pkg_resources|prompt_toolkit|wcwidth|jedi
+# what builds is there already (.ci/venv); without, pip fetches it for each package
+EDITABLE = $(BIN)/python $(INSTALL) --no-build-isolation --editable '$1' || \
+  $(BIN)/python $(INSTALL) --editable '$1'
+# on all cores, which pip does not. What no test imports is half of all; some packages
+# have files for other versions of Python
+NOT_IMPORTED := pip|mypyc?|typeshed|setuptools|pkg_resources|prompt_toolkit|wcwidth|jedi
 NOT_IMPORTED := /($(NOT_IMPORTED)|lexers|styles|pymdownx|f2py|tests?|testing)/
-COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(NOT_IMPORTED)' src $(VENV)/lib >/dev/null || :
+COMPILE = find src $(VENV)/lib -name '*.py' | grep -Ev '$(NOT_IMPORTED)' | \
+  xargs -P 0 -n 500 $(BIN)/python -m compileall -q >/dev/null || :
 
 .PHONY: help demo examples test packages tests compiled format types style test-quick quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:
@@ -171,12 +175,12 @@ $(VENV)/.made $(BENCH)/.made:
 	@touch $@
 
 $(VENV)/.weigh: $(VENV)/.made pyproject.toml
-	$(BIN)/python $(INSTALL) --editable .
+	$(call EDITABLE,.)
 	$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml
-	$(BIN)/python $(INSTALL) --editable '.[dev]'
+	$(call EDITABLE,.[dev])
 	$(COMPILE)
 	@touch $@
 
