@@ -16,6 +16,7 @@ from weigh.model.record import (
     RecordedNode,
     RecordedRank,
     RunMeasurement,
+    SampleSeries,
     Usage,
     mean_cpus,
     step_order,
@@ -295,6 +296,87 @@ def _usage_of_parts(
         **figures,
     )
     return with_node_figures(joined, recorded_nodes, figures["cpu_time"])
+
+
+def with_nodes(
+    measurement: RunMeasurement, parts: Sequence[RunMeasurement], own: str | None
+) -> RunMeasurement:
+    """Join a run's own measurement with the *parts* of its nodes.
+
+    *own* is the node that the run's own processes are on; None if it is none of the
+    job's, as on a login node. There, the agent has seen the run's own processes too.
+    """
+    ranks = tuple(
+        msgspec.structs.replace(rank, host=own or rank.host)
+        for rank in measurement.ranks
+    )
+    mine = msgspec.structs.replace(measurement, ranks=ranks)
+    if own is not None:
+        # its peak may have been before the agent came
+        curve = msgspec.structs.replace(measurement.series, gpu_memory=())
+        peak = measurement.usage.peak_memory
+        node = RecordedNode(name=own, peak_memory=peak, series=curve)
+        mine = msgspec.structs.replace(mine, nodes=(node,))
+    nodes, ranks = joined_places((mine, *parts))
+    top = largest_node(nodes)
+    if top is None:
+        return measurement
+    monitors = [one.monitor for one in (measurement, *parts)]
+    return msgspec.structs.replace(
+        measurement,
+        nodes=nodes,
+        ranks=ranks,
+        series=top.series or SampleSeries(),
+        usage=_usage_over_nodes(measurement, parts, own, nodes, ranks),
+        monitor=msgspec.structs.replace(
+            measurement.monitor, **_joined_figures(monitors, sums="cpu_time")
+        ),
+    )
+
+
+def _usage_over_nodes(
+    measurement: RunMeasurement,
+    parts: Sequence[RunMeasurement],
+    own: str | None,
+    recorded_nodes: Sequence[RecordedNode],
+    ranks: Sequence[RecordedRank],
+) -> Usage:
+    usage = measurement.usage
+    usages = [usage, *(part.usage for part in parts)]
+    # the run's own processes are seen by the agent too: the larger number has all
+    processes: dict[str, int] = {}
+    names = (own or "", *(part.nodes[0].name for part in parts))
+    for name, one in zip(names, usages, strict=True):
+        processes[name] = max(processes.get(name, 0), one.processes or 0)
+    counted = {rank.pid for rank in measurement.ranks}
+    # CPU time of ranks on this node is in the run's own already
+    elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
+    joined = msgspec.structs.replace(
+        usage,
+        user_time=None,
+        system_time=None,
+        processes=sum(processes.values()),
+        **_joined_figures(usages, largest="max_process_memory virtual_memory"),
+    )
+    cpu = sum_of_known((usage.cpu_time, *elsewhere))
+    return with_node_figures(joined, recorded_nodes, cpu)
+
+
+def unmeasured_nodes(
+    joined: RunMeasurement, heard: int, expected: int, current_time: Seconds
+) -> tuple[str, ...]:
+    """Return in words what was not measured of a job of which *heard* nodes reported.
+
+    It has *expected* nodes, and was to end now.
+    """
+    missing = []
+    if heard < expected:
+        missing.append(f"{expected - heard} of {expected} nodes sent no figures")
+    for node in joined.nodes:
+        if node.heard is not None and not node.final:
+            ago = format_duration(max(0.0, current_time - node.heard))
+            missing.append(f"{node.name} was last heard {ago} before the end")
+    return (*missing, *unseen_ranks(joined.ranks))
 
 
 def joined_nodes(recorded_nodes: Iterable[RecordedNode]) -> Iterable[RecordedNode]:

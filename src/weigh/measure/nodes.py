@@ -8,31 +8,14 @@ keeps its last one.
 import binascii
 import time
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
-from weigh.joined_ranks import (
-    joined_places,
-    largest_known,
-    largest_node,
-    part_later,
-    sum_of_known,
-    unseen_ranks,
-    with_node_figures,
-)
+from weigh.joined_ranks import part_later
 from weigh.measure.async_command import AsyncProcess
-from weigh.measure.series import is_series_growing
-from weigh.model.record import (
-    RecordedNode,
-    RecordedRank,
-    RunMeasurement,
-    SampleSeries,
-    Usage,
-)
-from weigh.units import KIB, Seconds, format_duration
+from weigh.model.record import RunMeasurement
+from weigh.units import KIB, Seconds
 
 # bytes of what starting the agents printed; only its last line is shown
 _MOST_WORDS = 4 * KIB
@@ -117,81 +100,3 @@ class NodeAgents(AsyncProcess):
         """Return the last line that starting them printed, if any."""
         lines = self._words.decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), None)
-
-
-def with_nodes(
-    measurement: RunMeasurement, parts: Sequence[RunMeasurement], own: str | None
-) -> RunMeasurement:
-    """Join a run's own measurement with the *parts* of its nodes.
-
-    *own* is the node that the run's own processes are on; None if it is none of the
-    job's, as on a login node. There, the agent has seen the run's own processes too.
-    """
-    ranks = tuple(replace(rank, host=own or rank.host) for rank in measurement.ranks)
-    mine = replace(measurement, ranks=ranks)
-    if own is not None:
-        # its peak may have been before the agent came
-        curve = replace(measurement.series, gpu_memory=())
-        peak = measurement.usage.peak_memory
-        node = RecordedNode(name=own, peak_memory=peak, series=curve)
-        mine = replace(mine, nodes=(node,))
-    nodes, ranks = joined_places((mine, *parts))
-    top = largest_node(nodes)
-    if top is None:
-        return measurement
-    cost = sum_of_known(one.monitor.cpu_time for one in (measurement, *parts))
-    series = top.series or SampleSeries()
-    usage = _usage_over_nodes(measurement, parts, own, nodes, ranks)
-    return replace(
-        measurement,
-        nodes=nodes,
-        ranks=ranks,
-        series=series,
-        usage=replace(usage, growing=is_series_growing(series.t, series.memory)),
-        monitor=replace(measurement.monitor, cpu_time=cost),
-    )
-
-
-def unheard(
-    joined: RunMeasurement, agents: NodeAgents, expected: int, current_time: Seconds
-) -> tuple[str, ...]:
-    """Return in words what was not measured of a job on *expected* nodes."""
-    missing = []
-    count = len(agents.parts)
-    if count < expected:
-        missing.append(f"{expected - count} of {expected} nodes sent no figures")
-    for node in joined.nodes:
-        if node.heard is not None and not node.final:
-            ago = format_duration(max(0.0, current_time - node.heard))
-            missing.append(f"{node.name} was last heard {ago} before the end")
-    return (*missing, *unseen_ranks(joined.ranks))
-
-
-def _usage_over_nodes(
-    measurement: RunMeasurement,
-    parts: Sequence[RunMeasurement],
-    own: str | None,
-    recorded_nodes: Sequence[RecordedNode],
-    ranks: Sequence[RecordedRank],
-) -> Usage:
-    usage = measurement.usage
-    usages = [usage, *(part.usage for part in parts)]
-    # the run's own processes are seen by the agent too: the larger number has all
-    processes: Counter[str] = Counter()
-    names = (own or "", *(part.nodes[0].name for part in parts))
-    for name, one in zip(names, usages, strict=True):
-        processes[name] = max(processes[name], one.processes or 0)
-    counted = {rank.pid for rank in measurement.ranks}
-    # CPU time of ranks on this node is in the run's own already
-    elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
-    joined = replace(
-        usage,
-        max_process_memory=largest_known(one.max_process_memory for one in usages),
-        virtual_memory=largest_known(one.virtual_memory for one in usages),
-        user_time=None,
-        system_time=None,
-        processes=processes.total(),
-    )
-    return with_node_figures(
-        joined, recorded_nodes, sum_of_known((usage.cpu_time, *elsewhere))
-    )

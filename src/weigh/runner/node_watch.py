@@ -19,17 +19,20 @@ from weigh.regular_file import file_head
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
-    from weigh import schedulers
+    from weigh import joined_ranks, schedulers
     from weigh.measure import async_command, node_agent
     from weigh.measure import nodes as measure_nodes
+    from weigh.measure import series as measure_series
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.nodes import NodeAgents
     from weigh.measure.watcher import TreeWatcher
     from weigh.probe import proc
 else:  # each is imported when it is first used
+    joined_ranks = lazy_module("weigh.joined_ranks")
     async_command = lazy_module("weigh.measure.async_command")
     node_agent = lazy_module("weigh.measure.node_agent")
     measure_nodes = lazy_module("weigh.measure.nodes")
+    measure_series = lazy_module("weigh.measure.series")
     proc = lazy_module("weigh.probe.proc")
     schedulers = lazy_module("weigh.schedulers")
 
@@ -103,7 +106,10 @@ class NodeWatch:
         if self._agents is None or not self._agents.parts:
             return measurement
         parts = tuple(self._agents.parts.values())
-        return measure_nodes.with_nodes(measurement, parts, self._own())
+        joined = joined_ranks.with_nodes(measurement, parts, self._own())
+        series = joined.series
+        growing = measure_series.is_series_growing(series.t, series.memory)
+        return replace(joined, usage=replace(joined.usage, growing=growing))
 
     def finish(self, measurement: RunMeasurement) -> RunMeasurement:
         """Let the agents end; return the measurement of all nodes."""
@@ -120,7 +126,8 @@ class NodeWatch:
             self._notify(f"no figures of what {self._starter} started: {why}")
             return replace(measurement, missing=(self._not_measured(),))
         joined = self.joined(measurement)
-        missing = measure_nodes.unheard(joined, self._agents, self._nodes or 1, now)
+        heard, expected = len(self._agents.parts), self._nodes or 1
+        missing = joined_ranks.unmeasured_nodes(joined, heard, expected, now)
         ready = max(self._agents.began.values())
         ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
         early = sum(at < ready for at in ended)
