@@ -22,7 +22,7 @@ from weigh.estimate.history import (
     escalate,
     margin_above_largest,
 )
-from weigh.units import GIB, MIB, parse_size
+from weigh.units import MIB, parse_size
 
 TRACES = Path(__file__).parents[2] / "support" / "data" / "workflows"
 
@@ -42,10 +42,6 @@ def of_sized(runs: Sequence[tuple[float, float]], risk: Risk = "low") -> RunHist
     return RunHistory.of(
         [PastValue(value, (at,)) for value, at in runs], ["x"], risk=risk
     )
-
-
-def on_a_line(sizes: Sequence[float]) -> list[tuple[float, float]]:
-    return [(900 * MIB + 5 * MIB * size, size) for size in sizes]
 
 
 def metaspades(risk: Risk) -> HistoryPrediction:
@@ -127,63 +123,6 @@ def test_no_answer_is_above_the_most_seen_carried_on(
         assert said.value <= most * (1 + said.margin) * min(said.reach, 4) * 1.001
 
 
-def test_a_line_in_the_size_is_found_and_requested() -> None:
-    runs = on_a_line([50, 300, 100, 200, 25, 150, 250, 75, 175, 125])
-
-    said = of_sized(runs, "normal").predict([100])
-
-    truth = 1400 * MIB
-    assert truth <= said.value <= 1.1 * truth
-    assert "x" in said.by
-
-
-def test_beyond_the_sizes_measured_a_line_goes_on() -> None:
-    runs = on_a_line([50, 100, 75, 200, 150, 300])
-
-    for risk in RISKS:
-        said = of_sized(runs, risk).predict([900])
-        assert said.value >= (900 + 5 * 900) * MIB
-        assert said.reach == 3
-
-
-def test_what_does_not_grow_with_its_size_is_taken_as_constant() -> None:
-    runs = [(GIB, float(size)) for size in (50, 300, 100, 200, 25, 150)]
-
-    assert of_sized(runs, "normal").predict([3000]).value <= 1.1 * GIB
-
-
-def test_a_size_missing_from_half_of_the_runs_does_no_harm() -> None:
-    runs = [
-        (value, at if place % 2 else math.nan)
-        for place, (value, at) in enumerate(on_a_line(range(10, 90, 2)))
-    ]
-
-    said = of_sized(runs, "normal").predict([50])
-
-    assert 1150 * MIB <= said.value <= 1.1 * max(value for value, _ in runs)
-
-
-def test_without_its_size_a_run_may_be_any_of_those_before() -> None:
-    runs = on_a_line([50, 300, 100, 200, 25, 150])
-
-    assert of_sized(runs, "normal").predict().value >= 2400 * MIB
-
-
-def test_ten_thousand_runs_remember_the_biggest_of_the_first() -> None:
-    runs = [9.0 * GIB] + [1.0 * GIB] * 9_999
-
-    history = of_values(runs)
-
-    assert history.runs == 10_000
-    assert history.predict().value > 9 * GIB
-
-
-def test_what_changed_long_ago_no_longer_counts_at_normal_risk() -> None:
-    runs = [9.0 * GIB] * 100 + [1.0 * GIB] * 600
-
-    assert of_values(runs, "normal").predict().value < 1.2 * GIB
-
-
 @quick
 @given(few_values)
 def test_the_replay_is_each_run_requested_from_those_before_it(
@@ -214,7 +153,8 @@ def test_a_real_trace_costs_less_at_normal_risk_than_at_low() -> None:
 
 
 def test_worked_examples_of_histories() -> None:
-    check_session(Path(__file__).with_name("history.session"), {})
+    names = {"of_sized": of_sized, "of_values": of_values}
+    check_session(Path(__file__).with_name("history.session"), names)
 
 
 ONES = [1.0] * 2_000

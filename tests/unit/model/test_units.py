@@ -14,11 +14,14 @@ from weigh.units import (
     DAY,
     KIB,
     MIB,
+    duration_or_dash,
+    format_brief,
     format_duration,
     format_size,
     parse_duration,
     parse_limit,
     parse_size,
+    size_or_dash,
 )
 
 SIZES = st.integers(min_value=0, max_value=1 << 60)
@@ -47,7 +50,13 @@ def slurm_time(text: str) -> float:
 
 
 def test_sizes_and_times_are_read_and_written_as_they_were_reviewed() -> None:
+    def short(text: str) -> tuple[str, str]:
+        seconds = None if text == "None" else float(text)
+        return format_brief(seconds or 0.0), duration_or_dash(seconds)
+
     questions: dict[str, Callable[[str], object]] = {
+        "a short time and a duration, written": short,
+        "a size or a dash": lambda text: size_or_dash(eval(text)),
         "a size, written": lambda text: format_size(int(text)),
         "a size, read: of four gibibytes in every common spelling, of none, and what "
         "is no size": parse_size,

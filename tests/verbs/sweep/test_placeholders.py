@@ -1,11 +1,12 @@
 """``{memory}`` and ``{cpus}``: what an attempt may use, read by the shell."""
 
-import pytest
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 from run_captured import run_captured
+from sessions import check_session
 
-from weigh.errors import FormatError, UsageError
 from weigh.sweep.grid import make_grid
 from weigh.sweep.tasks import make_entry, match_fields
 from weigh.sweep.values import parse_axis
@@ -60,36 +61,11 @@ def test_other_lines_stay_as_they_are(text: bytes) -> None:
         assert with_expanded_placeholders(text) is text
 
 
-def test_a_line_with_an_unknown_form_stays_as_it_is() -> None:
-    assert with_expanded_placeholders(b"x {memory:lots}") == b"x {memory:lots}"
-
-
-def test_a_parameter_of_the_users_own_wins() -> None:
-    assert line("x", "{memory}", axis="memory=7") == "x 7"
-
-
-def test_doubled_braces_stay() -> None:
-    assert line("x", "{{memory}}", "{a}") == "x '{{memory}}' 1"
+def test_worked_examples_of_placeholders() -> None:
+    check_session(Path(__file__).with_name("placeholders.session"), {"line": line})
 
 
 def test_without_weigh_the_line_fails_and_names_the_variable() -> None:
     done = run_captured(["bash", "-c", line("echo", "{memory}", "{a}")], env={})
     assert done.returncode == 127
     assert "WEIGH_MEMORY_MB: parameter null or not set" in done.stderr
-
-
-@pytest.mark.parametrize("word", ["-Xmx{memory}", "-Xmx{memory:100%}"])
-def test_a_heap_as_large_as_the_memory_is_refused(word: str) -> None:
-    with pytest.raises(FormatError, match="80%"):
-        line("java", word, "{a}")
-
-
-@pytest.mark.parametrize("word", ["{memory:12}", "{memory:0%}", "{cpus:2}"])
-def test_an_unknown_form_is_refused(word: str) -> None:
-    with pytest.raises(FormatError, match="form"):
-        line("x", word, "{a}")
-
-
-def test_other_fields_still_need_values() -> None:
-    with pytest.raises(UsageError, match="memry"):
-        line("x", "{memry}", "{a}")
