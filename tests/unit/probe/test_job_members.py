@@ -39,25 +39,18 @@ def folder(root: Path, path: str, *pids: int) -> str:
         (V1_JOINED, "freezer/slurm_cn2/uid_1000/job_17", "step_batch"),
         (V2, "system.slice/slurmstepd.scope/job_17", "step_2"),
         (V2_NAMED, "system.slice/cn1_slurmstepd.scope/job_17", "step_extern"),
+        (V2, "not/mounted/job_17", None),
+        *((text, "x/job_x", None) for text in ("", "garbage", "0::/x/job_x/step_0\n")),
+        ("0::/user.slice/session-1.scope\n", "user.slice", None),
     ],
-    ids=["v1", "v1 joined", "v2", "v2 named"],
 )
 def test_the_group_of_the_job_is_above_that_of_the_step(
-    text: str, job: str, step: str, tmp_path: Path
+    text: str, job: str, step: str | None, tmp_path: Path
 ) -> None:
     folder(tmp_path, f"{job}/{step}")
     folder(tmp_path, job)
-    found = find_job_group(text, "job_", str(tmp_path))
-    assert found == JobGroup(f"{tmp_path}/{job}", f"{tmp_path}/{job}/{step}")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "garbage", "0::/user.slice/session-1.scope\n", "0::/x/job_x/step_0\n", V2],
-    ids=["empty", "garbage", "no job", "no number", "not mounted"],
-)
-def test_no_group_is_found_where_there_is_none(text: str, tmp_path: Path) -> None:
-    assert find_job_group(text, "job_", str(tmp_path)) is None
+    group = step and JobGroup(f"{tmp_path}/{job}", f"{tmp_path}/{job}/{step}")
+    assert find_job_group(text, "job_", str(tmp_path)) == group
 
 
 def our_job() -> str:

@@ -55,19 +55,19 @@ def stalls(
     *,
     gpus: int = 0,
     busy: float | None = 0.0,
-    wrote_at: float | None = 0.0,
+    wrote_at: float | None = 1000.0,
     gpu: bool = False,
 ) -> list[str]:
-    """Look every ten seconds for half an hour; *busy* is cores."""
+    """Look every ten seconds for half an hour, from 1000 s on; *busy* is cores."""
     stall = StallWatch(10 * MINUTES, gpus=gpus)
     found = (
         stall.look(
             float(now),
-            cpu_time=None if busy is None else now * busy,
+            cpu_time=None if busy is None else 99 + now * busy,
             wrote_at=wrote_at,
-            gpu_idle=float(now) if gpu else None,
+            gpu_idle=now - 1000.0 if gpu else None,
         )
-        for now in range(0, 1800, 10)
+        for now in range(1000, 2800, 10)
     )
     return [words for words in found if words]
 
@@ -77,7 +77,7 @@ def stalls(
     [
         ({}, ["no output and no CPU time for 10 minutes: it may hang"]),
         ({"busy": 1.0}, []),
-        ({"wrote_at": 1700.0}, []),
+        ({"wrote_at": 2700.0}, []),
         ({"wrote_at": None}, []),
         ({"gpu": True, "busy": 1.0}, []),
         (

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from weigh.progress.eta import TaskDurations, TimeSpan, until_done
+from weigh.model.record import ReportedProgress
+from weigh.progress.eta import (
+    TaskDurations,
+    TaskTally,
+    TimeSpan,
+    time_left_of,
+    until_done,
+)
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -127,3 +135,19 @@ def test_a_task_far_beyond_all_others_is_expected_to_end_within_its_time_so_far_
     assert left is not None
     assert left.value < elapsed
     assert left.high < 4 * elapsed
+
+
+def test_a_forecast_is_as_old_as_its_last_count() -> None:
+    told = ReportedProgress(
+        done=1, source="tqdm", time=10, remaining=30, low=20, high=40
+    )
+    assert time_left_of(told, 15) == TimeSpan(25, 15, 35)
+    for unknown in (None, replace(told, remaining=None)):
+        assert time_left_of(unknown, 15) is None
+
+
+def test_a_task_that_could_not_be_written_down_is_neither_done_nor_failed() -> None:
+    tally = TaskTally(tasks=9, slots=2, done=3, failed=1, running=1)
+    tally.take_back(was_done=True)
+    tally.take_back(was_done=False)
+    assert (tally.done, tally.failed, tally.interrupted, tally.waiting) == (2, 0, 2, 6)
