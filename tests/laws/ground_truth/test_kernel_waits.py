@@ -25,13 +25,18 @@ pytestmark = pytest.mark.skipif(
 )
 PRELUDE = """
 import os, sys, threading, time
+WEIGH = os.getppid()
+def sleeps_of_weigh():  # it looks between two of them
+    with open(f"/proc/{WEIGH}/status") as status:
+        return next(int(row.split()[1]) for row in status if row.startswith("volun"))
 def spin(seconds):
     began = time.thread_time()
     while time.thread_time() - began < seconds: sum(range(500))
     path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
     with open(path) as own:
         os.write(1, own.read().encode())
-    time.sleep(seconds and 0.5)  # weigh may look late on a busy machine
+    looked = seconds and sleeps_of_weigh() + 4  # late on a busy machine
+    while seconds and sleeps_of_weigh() < looked: time.sleep(0.05)
 """
 THREADS = """
 workers = [threading.Thread(target=spin, args=(float(sys.argv[1]),)) for _ in range(3)]

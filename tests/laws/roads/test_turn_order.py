@@ -4,11 +4,9 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
-from exec_contexts import exec_context
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pulling_runs import FilesInMemory, PretendedRun, claims_in_memory
@@ -20,6 +18,7 @@ from weigh.runner.slots import (
     MOST_PASSING,
     FreeSlots,
     RunSlot,
+    TaskPlan,
     TaskReservation,
     TaskTurn,
     TurnQueue,
@@ -82,8 +81,7 @@ def test_small_tasks_pass_one_that_waits_for_memory_a_few_times_only(
 
     slots = FreeSlots(lay_out(SLOTS, cpu_count=SLOTS).slots)
     queue = TurnQueue(iter(range(1, 201)))
-    with TemporaryDirectory() as folder:
-        context = exec_context(Path(folder))
+    context: Any = SimpleNamespace(plan=TaskPlan())
     placer = TurnPlacer(queue, slots, cast("MemoryGuard", Guard()), context)
 
     def start_one() -> bool:

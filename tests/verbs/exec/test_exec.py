@@ -230,7 +230,8 @@ def test_slots_have_disjoint_cores_unless_they_are_not_pinned(
 ) -> None:
     cores = "' '.join(map(str, os.sched_getaffinity(0)))"
     show = f"import os, sys; sys.stdout.write({cores} + chr(10))"
-    line = f'{sys.executable} -c "{show}" >> ran; sleep 0.2'
+    both = "until [ $(wc -l < ran) = 2 ]; do sleep 0.02; done"  # a slot for each
+    line = f'{sys.executable} -c "{show}" >> ran; {both}'
     batch.write(line, line)
     done = batch.run("-j", "2", *words)
     assert done.returncode == 0, done.stderr
@@ -246,10 +247,11 @@ def test_tasks_side_by_side_meet_at_ports_of_their_own(
 ) -> None:
     for name in ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    line = 'echo "$MASTER_ADDR $MASTER_PORT $WEIGH_PORT $PET_MASTER_PORT"; sleep 0.2'
+    show = 'echo "$MASTER_ADDR $MASTER_PORT $WEIGH_PORT $PET_MASTER_PORT" >> ran'
+    line = f"{show}; until [ $(wc -l < ran) = 3 ]; do sleep 0.02; done"
     batch.write(line, line, line)
-    done = batch.run("-u", "--jobs", "3")
-    said = [line.split() for line in done.stdout.splitlines()]
+    batch.run("--jobs", "3")
+    said = [row.split() for row in (batch.folder / "ran").read_text().splitlines()]
     assert {address for address, *_ in said} == {"127.0.0.1"}
     assert all(len(set(ports)) == 1 for _, *ports in said)
     assert len({port for _, port, *_ in said}) == 3

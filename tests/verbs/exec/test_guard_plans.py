@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,11 +23,12 @@ from weigh.units import MIB
 # where plans come from
 
 
-def _plan(folder: Path, items: list[TaskNeed], tasks: list[str]) -> None:
+def _plan(path: Path, items: list[TaskNeed], lines: list[str], **changes: Any) -> None:
+    """Write the task file of an element, and its plan beside it."""
     kinds = tuple(TaskKind(item, item, 1, "x") for item in items)
     element = PlannedElement(
-        "tasks_0.txt",
-        tuple(range(1, len(tasks) + 1)),
+        path.name,
+        tuple(range(1, len(lines) + 1)),
         gpu_memory=0,
         memory=sum(item.memory for item in items),
         cpus=2,
@@ -35,29 +37,30 @@ def _plan(folder: Path, items: list[TaskNeed], tasks: list[str]) -> None:
     plan = Plan(
         name="p",
         task_file="t",
-        tasks=len(tasks),
+        tasks=len(lines),
         headroom=0.2,
         gpu=None,
         capacity=BinCapacity(),
         request=PlanRequest(1),
         kinds=kinds,
-        elements=(element,),
+        elements=(msgspec.structs.replace(element, **changes),),
     )
-    (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
-    (folder / "tasks_0.txt").write_text("".join(f"{task}\n" for task in tasks))
+    (path.parent / "plan.json").write_bytes(msgspec.json.encode(plan))
+    path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def test_planned_needs_are_read_from_the_folder_of_the_task_file(
     tmp_path: Path,
 ) -> None:
-    _plan(tmp_path, [TaskNeed(gpu_memory=5, memory=7), TaskNeed(memory=9)], ["a", "b"])
-    planned = PlannedTasks(str(tmp_path / "tasks_0.txt"), 2)
+    path = tmp_path / "tasks_0.txt"
+    _plan(path, [TaskNeed(gpu_memory=5, memory=7), TaskNeed(memory=9)], ["a", "b"])
+    planned = PlannedTasks(str(path), 2)
     assert [planned.need_of(seq) for seq in (1, 2, 3)] == [
         TaskReservation(7, 5),
         TaskReservation(9),
         NO_RESERVATION,
     ]
-    assert PlannedTasks(str(tmp_path / "tasks_0.txt"), 3).need_of(1) == NO_RESERVATION
+    assert PlannedTasks(str(path), 3).need_of(1) == NO_RESERVATION
     assert PlannedTasks(str(tmp_path / "other.txt"), 2).need_of(1) == NO_RESERVATION
 
 
@@ -65,15 +68,7 @@ def test_an_element_names_outputs_by_its_plan_though_it_states_no_kinds(
     batch: Batch,
 ) -> None:
     """So does a resumed element whose tasks need more than was planned."""
-    _plan(batch.folder, [TaskNeed(memory=7)], ["echo a"])
-    (batch.folder / "tasks_0.txt").rename(batch.tasks)
-    path = batch.folder / "plan.json"
-    plan = msgspec.json.decode(path.read_bytes(), type=Plan)
-    element = msgspec.structs.replace(
-        plan.elements[0], file="tasks.txt", tasks=(22,), kinds=()
-    )
-    resumed = msgspec.structs.replace(plan, elements=(element,))
-    path.write_bytes(msgspec.json.encode(resumed))
+    _plan(batch.tasks, [TaskNeed(memory=7)], ["echo a"], tasks=(22,), kinds=())
     assert batch.run().returncode == 0
     assert (batch.output / "22.out").read_text() == "a\n"
 
@@ -90,10 +85,7 @@ def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
     sizes = (25, 12, 12)
     lines = [f"{sys.executable} {HOLD} {size} {n}" for n, size in enumerate(sizes)]
     plans = (100, 140, 140)
-    _plan(batch.folder, [TaskNeed(memory=plan * MIB) for plan in plans], lines)
-    (batch.folder / "tasks_0.txt").rename(batch.tasks)
-    text = (batch.folder / "plan.json").read_text().replace("tasks_0.txt", "tasks.txt")
-    (batch.folder / "plan.json").write_text(text)
+    _plan(batch.tasks, [TaskNeed(memory=plan * MIB) for plan in plans], lines)
     finished = batch.run("-j", "3", "--memory", "400MiB")
     said = finished.stderr
     assert finished.returncode == 0, said

@@ -364,28 +364,6 @@ def test_the_settings_of_the_users_steps_are_not_those_of_the_agents(
 
 
 @pytest.mark.integrations
-def test_records_on_the_disk_of_each_node_are_one_once_they_are_together(
-    job: Job, tmp_path: Path
-) -> None:
-    own = "export WEIGH_DIR=$PWD/disk-$SLURMD_NODENAME"
-    each = "$PYTHON -m weigh run -- $PYTHON hold.py 60 40 1.5"
-    job(f"srun bash -c '{own}; exec {each}'", *TWO_BY_TWO)
-    disks = sorted(tmp_path.glob("disk-*"))
-    assert len(disks) == 2
-    for disk in disks:
-        for path in disk.glob("records/*/*"):
-            to = tmp_path / "store" / path.relative_to(disk)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            # this rig's nodes are one machine, so their files have one name
-            with to.open("ab") as file:
-                file.write(path.read_bytes())
-    found = stored(tmp_path)
-    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
-    assert [node["ranks"] for node in found["nodes"]] == [2, 2]
-    assert found["missing"] == []
-
-
-@pytest.mark.integrations
 @pytest.mark.parametrize("door", ["weigh run -- srun", "srun weigh run --"])
 def test_a_signal_to_the_job_reaches_each_rank_and_ends_no_watch(
     door: str, job: Job, tmp_path: Path

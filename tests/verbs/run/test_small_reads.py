@@ -69,18 +69,11 @@ class Run:
         return found
 
 
-@pytest.mark.parametrize(
-    ("program", "staged"),
-    [(MANY_FILES, "data/"), (ONE_FILE.format(size=100), "big.bin")],
-)
-def test_small_reads_of_a_shared_file_system_are_one_line(
-    run: Run, program: str, staged: str
-) -> None:
-    words = (
-        rf"disk [\d,]+00 small reads a minute on /\S* \(\w+\): use --stage-in {staged}"
-    )
+WORDS = r"disk [\d,]+00 small reads a minute on /\S* \(\w+\): use --stage-in "
 
-    shown = re.search(words, run.screen(program))
+
+def test_small_reads_of_a_shared_file_system_are_one_line(run: Run) -> None:
+    shown = re.search(f"{WORDS}data/", run.screen(MANY_FILES))
 
     assert shown is not None
     report = run.weigh("report", "last").stdout
@@ -108,4 +101,4 @@ def test_the_report_of_tasks_has_the_line(run: Run) -> None:
 
     report = run.weigh("report", "tasks.txt.joblog").stdout
 
-    assert "use --stage-in big.bin" in " ".join(report.split())
+    assert re.search(f"{WORDS}big.bin", " ".join(report.split()))
