@@ -23,13 +23,13 @@ Answer = str | CommandOutput | Exception
 
 
 class KeptAnswers:
-    """A store, and a Slurm whose commands print what a call has them print."""
+    """A store, and a scheduler whose commands print what a call has them print."""
 
-    def __init__(self, folder: Path, poll: SchedulerPoll) -> None:
-        self.root = str(folder)
+    def __init__(self, folder: Path, scheduler: str, poll: SchedulerPoll) -> None:
+        self.root, self.scheduler = str(folder), scheduler
         self.asked: list[str] = []
         self.meanwhile: Any = lambda: None  # happens once, while a command is asked
-        save_poll(self.root, "slurm", poll)
+        save_poll(self.root, scheduler, poll)
 
     def client(self, **answers: Answer) -> SchedulerClient:
         """Return a client; commands without an answer print nothing."""
@@ -46,7 +46,7 @@ class KeptAnswers:
         reach = SchedulerReach(
             run=run, env={}, root=self.root, user="me", clock=lambda: NOW
         )
-        return SchedulerClient(KINDS["slurm"], reach)
+        return SchedulerClient(KINDS[self.scheduler], reach)
 
     def states(
         self, *jobs: SubmittedJob, fresh: bool = False, **answers: Answer
@@ -64,8 +64,9 @@ class KeptAnswers:
 def test_worked_examples_of_kept_answers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    def a_store(**poll: object) -> KeptAnswers:
-        return KeptAnswers(tmp_path_factory.mktemp("kept"), SchedulerPoll(**poll))  # type: ignore[arg-type]
+    def a_store(scheduler: str = "slurm", **poll: Any) -> KeptAnswers:
+        folder = tmp_path_factory.mktemp("kept")
+        return KeptAnswers(folder, scheduler, SchedulerPoll(**poll))
 
     def job(age: float, **known: object) -> SubmittedJob:
         return a_submitted_job(submitted=NOW - age, **known)

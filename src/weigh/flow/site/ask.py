@@ -1,13 +1,18 @@
 """Run other programs with a time limit, one or several in parallel."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from weigh.answers_in_time import in_time
 from weigh.errors import SchedulerError
+from weigh.lazy_modules import lazy_module
 from weigh.schedulers.command import CommandOutput, run_as_is, run_scheduler_command
 from weigh.schedulers.kind import SchedulerQuery
 from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh import answers_in_time
+else:  # imported when it is first used: a dry run asks nobody
+    answers_in_time = lazy_module("weigh.answers_in_time")
 
 PATIENCE = 10.0  # seconds
 _AFTER_THE_KILL = 2.0  # how long to wait for a killed process
@@ -75,7 +80,7 @@ def ask_all(
     for begin in range(0, len(commands), _AT_ONCE):
         together = [asking(argv) for argv in commands[begin : begin + _AT_ONCE]]
         # the command's own time limit comes first
-        done = in_time(together, patience=patience + _AFTER_THE_KILL)
+        done = answers_in_time.in_time(together, patience=patience + _AFTER_THE_KILL)
         replies += [reply or CommandOutput(trouble="no answer") for reply in done]
     return replies
 
