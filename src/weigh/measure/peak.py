@@ -39,6 +39,31 @@ class PeakLook(msgspec.Struct, frozen=True):
     held: MemoryHolding
 
 
+class OpenBounds:
+    """What the tree held at most at the moments since the last count, in bytes.
+
+    ``high`` is the bound that is known without a count, ``counted`` the figure itself,
+    and ``without_guess`` what remains of it where no guess is right.
+    """
+
+    def __init__(self) -> None:
+        self.high: Bytes = 0
+        self.counted: Bytes = 0
+        self.without_guess: Bytes = 0
+
+    def add(self, held: MemoryHolding, more: Bytes) -> None:
+        """Add a moment at which the tree held what it did at a look, and *more*."""
+        self.high = max(self.high, held.high + more)
+        self.counted = max(self.counted, held.total + more)
+        self.without_guess = max(self.without_guess, held.total - held.guess + more)
+
+    def after_count(self, held: MemoryHolding) -> Bytes:
+        """Return what a count, which found *held*, leaves of them: it is as sure."""
+        guesses = self.counted - self.without_guess
+        right = round((held.confirmed or 0) * guesses)
+        return self.without_guess + right + held.high - held.total
+
+
 class EndedProcess(msgspec.Struct, frozen=True):
     """The largest process that ended between two looks.
 
@@ -62,8 +87,8 @@ class PeakTracker:
         self._floor = floor
         self._top: PeakLook | None = None
         self._guessed: PeakLook | None = None  # until a count shows what is right of it
-        self._most: Bytes = 0  # at any look
-        self._open: Bytes = 0  # the highest bound since the last count
+        self._most: Bytes = 0  # at any moment up to the last count
+        self._open = OpenBounds()
         self._reaped: Bytes = 0  # bytes; the largest ru_maxrss so far
         self._last: MemoryHolding | None = None
         self._readings: Mapping[int, ProcessReading] = {}
@@ -107,41 +132,25 @@ class PeakTracker:
         # a peak of the account may have been over by this look, as when the job ended
         if held.spike and self._last and held.total < self._last.total <= value:
             kinds = self._last
-        high = held.high if held.is_account else held.high + spike + others
         if self._last is not None:
-            high = max(high, self._most_between(self._last, held))
-        self._note(PeakLook(value, held.low + spike, current_time, kinds), held, high)
+            self._open.add(self._last, held.passed + held.grown)
+        self._open.add(held, 0 if held.is_account else spike + others)
+        self._note(PeakLook(value, held.low + spike, current_time, kinds), held)
         self._readings = {reading.pid: reading for reading in readings}
         self._last, self._looked_at = held, current_time
         return TreeSample(current_time, value, None, len(readings))
 
-    def _most_between(self, last: MemoryHolding, held: MemoryHolding) -> Bytes:
-        """Return what the tree held at most at some moment since the *last* look."""
-        grown = held.passed + held.grown
-        # what of it was given back, and what those copied that have ended, no count
-        # shows
-        self._most = max(self._most, last.total - last.guess + grown)
-        if held.confirmed is None:
-            return last.high + grown
-        # it shows what was open at the last look, too
-        wrong = round((1 - held.confirmed) * last.guess)
-        return last.total - wrong + held.high - held.total + grown
-
-    def _note(self, look: PeakLook, held: MemoryHolding, high: Bytes) -> None:
-        """Keep a look if it is the peak, and its upper bound *high*.
+    def _note(self, look: PeakLook, held: MemoryHolding) -> None:
+        """Keep a look if it is the peak.
 
         What it only guesses waits for the next count, which shows what is right of it.
         """
-        if held.confirmed is not None and self._guessed is not None:
-            self._keep(_without(self._guessed, 1 - held.confirmed))
-            self._guessed = None
         if held.confirmed is not None:
-            # it shows what was open at the looks since the last count, too
-            self._open = 0
-        if held.confirmed is not None or held.is_account:
-            self._most = max(self._most, high)
-        else:
-            self._open = max(self._open, high)
+            if self._guessed is not None:
+                self._keep(_without(self._guessed, 1 - held.confirmed))
+                self._guessed = None
+            self._most = max(self._most, self._open.after_count(held))
+            self._open = OpenBounds()
         if held.guess <= material_change(look.value):
             self._keep(look)
             return
@@ -253,10 +262,11 @@ class PeakTracker:
         certainty = top.held.certainty
         low = max(top.low, self.largest, reaped)
         # a reaped process below the floor may have been the launcher itself
-        high = max(value, self._most, self._open, self._reaped)
+        bound = max(self._most, self._open.high)
+        high = max(value, bound, self._reaped)
         if value > max(top.value, reaped):
             # what a process grew by after the last look adds to what was open then
-            high = value + max(0, max(self._most, self._open) - top.value)
+            high = value + max(0, bound - top.value)
             high += max(one.shared for one in self._ended)
         # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:

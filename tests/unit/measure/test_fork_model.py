@@ -290,11 +290,16 @@ def test_what_a_fork_shared_with_its_own_fork_may_go_with_it() -> None:
     assert estimate.low == family.truth() == 0
 
 
-def test_copies_of_a_child_that_has_ended_since_are_a_bound() -> None:
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_copies_of_a_child_that_has_ended_since_are_a_bound(
+    *, is_counted: bool
+) -> None:
     family, model = grown(100)
     child = family.fork(1)
     family.write(child, range(10))
     model.look(family.seen())
+    if is_counted:  # its faults were copies so far
+        model.correct(family.count(), {})
     family.write(child, range(60))
     family.end(child)
     assert model.look(family.seen()).value == family.truth() == 100 * PAGE

@@ -236,6 +236,18 @@ def test_spikes_of_processes_that_take_turns_are_not_added() -> None:
     assert looks.peak().value <= 4 * H + 20
 
 
+@pytest.mark.parametrize(("confirmed", "peak"), [(1.0, 4), (0.5, 3)])
+def test_what_a_count_leaves_of_a_guess_is_as_sure_as_the_count(
+    confirmed: float, peak: int
+) -> None:
+    tracker = PeakTracker(0)
+    tracker.look(0.1, FORKS, guessing(4 * HUNDRED, 2 * HUNDRED))
+    found = counted(2 * HUNDRED, confirmed)
+    high = found.high + HUNDRED // 5
+    tracker.look(0.2, FORKS, msgspec.structs.replace(found, high=high))
+    assert peak_of(tracker).high == peak * HUNDRED + HUNDRED // 5
+
+
 @pytest.mark.parametrize("was_open", [0, 5 * HUNDRED])
 def test_what_was_taken_and_given_back_between_two_looks_is_within_the_bound(
     was_open: int,

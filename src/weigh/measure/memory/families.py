@@ -224,8 +224,8 @@ class ForkFamily:
             self._unreaped[seen.pid] = max(0, known - faults)
             if children and faults > known:
                 shared = sum(child.seen.anonymous - child.own for child in children)
-                doubt = max(map(self._doubt_of, children))
-                passed += round(doubt * min(shared, faults - known))
+                part = max(self.copies, *map(self._doubt_of, children))
+                passed += round(part * min(shared, faults - known))
         return passed
 
     def _grow(self, member: ForkMember, seen: MemberReading) -> None:
