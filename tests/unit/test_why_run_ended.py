@@ -20,7 +20,6 @@ from weigh.why_run_ended import (
     error_at_end,
     failure_line,
     failure_lines,
-    fixed_heap,
     judge_run_end,
     out_of_memory,
     ran_out_on_gpu,
@@ -146,24 +145,6 @@ def test_memory_that_ran_out_is_known_by_each_programs_words(name: str) -> None:
     # that a process was killed shows it only where nobody counted its kills
     if kind == "killed":
         assert out_of_memory(words, by_kill=False) is None
-
-
-@pytest.mark.parametrize(
-    ("message", "command", "option"),
-    [
-        ("java.lang.OutOfMemoryError: Java heap", "java -Xmx100m -jar a", "-Xmx100m"),
-        ("java.lang.OutOfMemoryError: Java heap", "java -Xmx$SIZE -jar a", None),
-        (
-            *("FATAL ERROR: JavaScript heap out of memory",),
-            *("node --max-old-space-size=512 a.js", "--max-old-space-size=512"),
-        ),
-        ("MemoryError", "java -Xmx100m -jar a", None),
-    ],
-)
-def test_a_heap_is_full_by_the_option_that_set_it(
-    message: str, command: str, option: str | None
-) -> None:
-    assert fixed_heap(message, command) == option
 
 
 def test_an_error_that_follows_from_memory_does_not_hide_it() -> None:

@@ -97,16 +97,22 @@ def test_a_figure_lies_within_its_own_spread(times: list[float]) -> None:
     assert told.runs == len(times)
 
 
-@pytest.mark.parametrize("groups", [[], [[run()]]])
-def test_nothing_to_compare_with_is_refused(groups: list[list[Record]]) -> None:
-    with pytest.raises(UsageError, match="two records or more"):
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ([], "two records or more"),
+        ([[run()]], "two records or more"),
+        (
+            [[run()], [msgspec.structs.replace(run("b"), usage=None)]],
+            "b has no measurement",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    groups: list[list[Record]], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
         compared(*groups)
-
-
-def test_a_record_without_a_measurement_is_named() -> None:
-    empty = msgspec.structs.replace(run("b"), usage=None)
-    with pytest.raises(UsageError, match="b has no measurement"):
-        compared([run()], [empty])
 
 
 @given(

@@ -3,23 +3,18 @@
 from pathlib import Path
 
 import pytest
-from called_weigh import called_here
-from some_jobs import Say
+from called_weigh import CalledWeigh
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(tmp_path: Path, weigh: CalledWeigh, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give the folder of an empty store, and be beside it."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setenv("PATH", "/nowhere")  # no sacct of this machine's
+    del weigh
     monkeypatch.setenv("WEIGH_POLL", "1000000h")
-    monkeypatch.chdir(tmp_path)
     return str(tmp_path / ".weigh")
 
 
 @pytest.fixture
-def say(root: str, capsys: pytest.CaptureFixture[str]) -> Say:
-    """Call weigh; give its exit code, and what was printed to stdout and stderr."""
+def say(root: str, weigh: CalledWeigh) -> CalledWeigh:
     del root
-
-    return called_here(capsys)
+    return weigh
