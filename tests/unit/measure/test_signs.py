@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 from looks import reading
+from some_runs import a_run
 
 from weigh.estimate.readings import groups_of
 from weigh.measure.programs import (
@@ -12,7 +13,7 @@ from weigh.measure.programs import (
     read_rules,
     sign_of,
 )
-from weigh.model.record import JvmHeap, PageCache, ProgramSign, Record, Usage
+from weigh.model.record import JvmHeap, PageCache, ProgramSign, Usage
 from weigh.units import MIB
 from weigh.usage_needs import cache_words, knobs_in, knobs_of, sign_words
 
@@ -149,14 +150,6 @@ def test_a_program_is_read_again_when_the_run_is_twice_as_old(tmp_path: Path) ->
     assert signs == [None, "samtools sort"]
 
 
-def record(
-    *command: str, usage: Usage | None = None, **parameters: float | str
-) -> Record:
-    return Record(
-        id="a", command=command, started="", usage=usage, parameters=parameters
-    )
-
-
 def go_with(limit: str) -> Usage:
     """Return the usage of a program in Go that has set a limit."""
     return Usage(wall_time=1.0, sign=ProgramSign("go", "words", "GOMEMLIMIT", limit))
@@ -166,14 +159,14 @@ def test_knobs_are_read_of_the_command_and_of_the_run() -> None:
     assert knobs_in(("java", "-Xmx64m", "A"), {}) == ("-Xmx=64m",)
     assert knobs_in(("bash", "-c", "GOMEMLIMIT=1GiB ./a"), {}) == ("GOMEMLIMIT=1GiB",)
     jvm = Usage(wall_time=1.0, jvm=JvmHeap(64 * MIB, flags=("-Xmx64m",)))
-    assert knobs_of(record("run.sh", usage=jvm)) == ("-Xmx=64m",)
+    assert knobs_of(a_run("run.sh", usage=jvm)) == ("-Xmx=64m",)
     # one that is a parameter is left out
-    assert knobs_of(record("java", "-Xmx64m", "A", heap=64)) == ()
-    assert knobs_of(record("./a", usage=go_with("1GiB"))) == ("GOMEMLIMIT=1GiB",)
+    assert knobs_of(a_run("java -Xmx64m A", parameters={"heap": 64})) == ()
+    assert knobs_of(a_run("./a", usage=go_with("1GiB"))) == ("GOMEMLIMIT=1GiB",)
     assert "GOMEMLIMIT=1GiB" in next(sign_words(go_with("1GiB")))
 
 
 def test_runs_with_different_knobs_are_not_fitted_together() -> None:
-    runs = [record("./a", usage=go_with(x), n=1) for x in ("1GiB", "2GiB", "1GiB")]
+    runs = [a_run("./a", usage=go_with(x)) for x in ("1GiB", "2GiB", "1GiB")]
     first, second, third = groups_of(runs)
     assert first == third != second

@@ -24,11 +24,8 @@ class Look(NamedTuple):
     @property
     def holds(self) -> bool:
         """Return whether the true end lies in the interval."""
-        forecast = self.forecast
-        assert forecast
-        assert forecast.low is not None
-        assert forecast.high is not None
-        return forecast.low <= self.true <= forecast.high
+        low, _, high = time_left(self.forecast)
+        return low <= self.true <= high
 
     @property
     def error(self) -> float | None:
@@ -36,6 +33,16 @@ class Look(NamedTuple):
         if self.forecast is None or self.forecast.remaining is None:
             return None
         return abs(self.forecast.remaining / self.true - 1)
+
+
+def time_left(forecast: ReportedProgress | None) -> tuple[float, float, float]:
+    """Return the early end, the expected one and the late one of a forecast."""
+    assert forecast is not None
+    low, remaining, high = forecast.low, forecast.remaining, forecast.high
+    assert low is not None
+    assert remaining is not None
+    assert high is not None
+    return low, remaining, high
 
 
 def names(folder: str = ".") -> list[str]:

@@ -7,27 +7,15 @@ from frameworks import FRAMEWORKS
 from recorded import Look, looks_at
 
 NAMES = sorted(FRAMEWORKS)
+# of epochs, or of what else is outside, no number is printed
 NO_END = {
-    "chain_of_unknown_number": "of chains no number is printed",
-    "diamond": "of query blocks no number is printed",
-    "fairseq": "of epochs no number is printed",
-    "fairseq_bar": "of epochs no number is printed",
-    "flair": "of epochs no number is printed",
-    "fold_of_unknown_number": "of folds no number is printed",
-    "imagenet_example": "of epochs no number is printed",
-    "lightgbm": "of rounds no number is printed",
-    "lightning": "of epochs no number is printed",
-    "mnist_example": "of epochs no number is printed",
-    "monai_unknown": "of epochs no number is printed",
-    "nextflow": "more tasks while it runs",
-    "nnunet": "of epochs no number is printed",
-    "segmentation": "of epochs no number is printed",
-    "seed_of_unknown_number": "of seeds no number is printed",
-    "spacy": "of steps no number is printed",
-    "star": "of reads no number is printed",
-    "timm": "of epochs no number is printed",
-    "torchvision": "the time left is that of the epoch",
-    "xgboost": "of rounds no number is printed",
+    *("fairseq", "fairseq_bar", "flair", "imagenet_example", "lightning", "timm"),
+    *("mnist_example", "monai_unknown", "nnunet", "segmentation"),
+    *("chain_of_unknown_number", "fold_of_unknown_number", "seed_of_unknown_number"),
+    *("diamond", "lightgbm", "xgboost"),  # query blocks and rounds
+    *("spacy", "star"),  # steps and reads
+    "nextflow",  # more tasks while it runs
+    "torchvision",  # the time left is that of the epoch
 }
 DAY_LONG = {"clock_of_hours", "long_days"}  # they state a day more than they take
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import time_left
 
 from weigh.model.record import ReportedProgress
 from weigh.progress.counters import MOST_COUNTERS
@@ -54,10 +55,8 @@ def test_time_that_passes_between_two_counts_is_taken_off() -> None:
 
 def test_a_run_that_stalls_ends_later_by_as_much_at_the_high_end() -> None:
     reader = read(range(51), 100)
-    soon, late = known(reader, 51), known(reader, 151)
-    assert soon.high is not None
-    assert late.high == pytest.approx(soon.high + 100)
-    assert late.remaining == pytest.approx(soon.remaining)
+    (_, left, high), late = time_left(reader.forecast(51)), known(reader, 151)
+    assert (late.remaining, late.high) == pytest.approx((left, high + 100))
 
 
 def test_the_bar_that_is_drawn_counts_before_the_next_takes_its_place() -> None:
@@ -156,9 +155,8 @@ def test_nothing_that_is_printed_can_break_it(
         reader.feed(piece, time)
         forecast = reader.forecast(time)
         if forecast and forecast.remaining is not None:
-            assert forecast.low is not None
-            assert forecast.high is not None
-            assert 0 <= forecast.low <= forecast.remaining <= forecast.high < math.inf
+            low, remaining, high = time_left(forecast)
+            assert 0 <= low <= remaining <= high < math.inf
 
 
 @given(printed, st.lists(st.integers(0, 12_000), max_size=9))
@@ -213,8 +211,7 @@ def test_the_epoch_that_a_run_ended_well_in_is_done(
 
 def test_a_silence_longer_than_all_of_the_rest_leaves_no_end() -> None:
     reader = read(range(21), 40)
-    left = known(reader, 20).high
-    assert left is not None
+    _, _, left = time_left(reader.forecast(20))
     assert known(reader, 20 + left).remaining is not None
     hung = known(reader, 20 + 2 * left + 1)
     assert (hung.done, hung.remaining, hung.high) == (20, None, None)

@@ -180,7 +180,7 @@ def test_a_pattern_that_is_none_is_reported_before_any_task(tasks: Tasks) -> Non
 def test_a_task_that_hangs_before_its_first_output_is_reported(
     tasks: Tasks, options: tuple[str, ...], count: int
 ) -> None:
-    process = tasks.start("sleep 2", options=options, WEIGH_STALLED_AFTER="1")
+    process = tasks.start("sleep 2.5", options=options, WEIGH_STALLED_AFTER="1")
     _, err = end(process)
     assert err.count("task 1: no output and no CPU time for 1.00 s") == count
     assert err.count("may hang") == count

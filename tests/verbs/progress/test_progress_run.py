@@ -243,14 +243,14 @@ def test_a_checkpoint_signal_comes_before_the_limit(
 
 def test_a_program_without_a_handler_is_not_ended_by_the_signal(weigh: Weigh) -> None:
     limit = ("--time", "1s", "--checkpoint-signal", "USR1@500ms")
-    done = weigh.run(*limit, "--", "sleep", "1.5")
+    done = weigh.run(*limit, "--", "sleep", "2.5")
     assert done.returncode == 0
     assert b"USR1 not sent" in done.stderr
 
 
 def test_a_stalled_job_is_reported_once(weigh: Weigh) -> None:
     env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1")
-    done = run_into_a_file(weigh, "sleep", "2", env=env)
+    done = run_into_a_file(weigh, "sleep", "2.5", env=env)
     assert done.stderr.count(b"no output and no CPU time for 1.00 s") == 1
 
 
