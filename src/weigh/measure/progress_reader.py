@@ -49,18 +49,11 @@ class ProgressReader:
         patterns: Sequence[str] = (),
     ) -> None:
         """Prepare to read. Raises FormatError for an invalid pattern."""
-        self._streams: list[OutputStream] = []
+        self._streams = tuple(streams)
         self._printed = RunProgressReader(patterns)
         self._channel = None if channel is None else _EventChannel(channel)
         self._last = b""
-        self.wrote_at: Seconds | None = None
-        for stream in streams:
-            self.also(stream)
-
-    def also(self, stream: OutputStream) -> None:
-        """Add a stream."""
-        self._streams.append(stream)
-        self.wrote_at = self.wrote_at or 0.0
+        self.wrote_at: Seconds | None = 0.0 if self._streams else None
 
     def look(self, current_time: Seconds) -> bool:
         """Read new output; return whether there was any."""

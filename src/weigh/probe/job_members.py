@@ -9,11 +9,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 import msgspec
 
 from weigh.probe.cgroup import parse_groups
 from weigh.probe.proc import ProcTree
+from weigh.regular_file import whole_file
 from weigh.units import Seconds
 
 _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
@@ -144,13 +146,9 @@ class JobMembers(ProcTree):
             # weigh's own step holds what measures, not the job
             if folder == self.group.own_step:
                 continue
-            try:
-                with open(f"{folder}/cgroup.procs", "rb") as file:
-                    found.extend(map(int, file.read().split()))
-                with os.scandir(folder) as entries:
-                    folders += [e.path for e in entries if e.is_dir()]
-            except (OSError, ValueError):  # the step has just ended
-                continue
+            found.extend(map(int, whole_file(f"{folder}/cgroup.procs").split()))
+            with suppress(OSError), os.scandir(folder) as entries:  # it has just ended
+                folders += [entry.path for entry in entries if entry.is_dir()]
         return found
 
     def _by_scan(self) -> list[int]:

@@ -101,7 +101,10 @@ class JobFiles:
                 unseen[file] = info.st_blocks * _BLOCK
         # what calls have written and neither a disk nor an open file has; a file that
         # was mapped need not have been written by a call
-        written = sum(map(_bytes_written, folders[:_MOST_PROCESSES]))
+        written = sum(
+            parse_written(file_head(f"{folder}/io"))
+            for folder in folders[:_MOST_PROCESSES]
+        )
         written -= sum(size for file, size in sizes.items() if file not in self._mapped)
         if unseen and written > 0:
             # a file that another process has open is not taken for the job's
@@ -145,10 +148,6 @@ def parse_written(text: bytes) -> Bytes:
         return int(figures[b"wchar"]) - int(figures[b"write_bytes"])
     except (KeyError, ValueError):
         return 0
-
-
-def _bytes_written(folder: str) -> Bytes:
-    return parse_written(file_head(f"{folder}/io"))
 
 
 def parse_segments(

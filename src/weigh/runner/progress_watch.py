@@ -127,13 +127,13 @@ class TaskProgress:
         """
         # made for the first look, as most tasks are too short for one
         if self._listener is None:
-            self._listener = progress_reader.ProgressReader(
-                [], self._channel, patterns=self._patterns
-            )
-            path = self.attempt.output.path
+            path, streams = self.attempt.output.path, []
             with suppress(OSError):
                 if path is not None:
-                    self._listener.also(WatchedOutput(path))
+                    streams.append(WatchedOutput(path))
+            self._listener = progress_reader.ProgressReader(
+                streams, self._channel, patterns=self._patterns
+            )
         self._listener.look(current_time)
         self.forecast = self._listener.forecast(current_time, is_through=is_through)
 
