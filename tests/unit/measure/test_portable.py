@@ -70,19 +70,29 @@ def run_from_a_small_process(
     return msgspec.json.decode(done.stdout, type=RunMeasurement)
 
 
-def test_a_process_of_100_mib_is_seen_as_that(tmp_path: Path) -> None:
+def test_a_process_of_100_mib_is_seen_as_that_after_a_larger_run(
+    tmp_path: Path,
+) -> None:
     said = tmp_path / "said"
     code = f"{HUNDRED}\n{SAYS_PEAK.format(path=str(said))}"
-    peak = peak_of(run_from_a_small_process(python(code)))
+    larger = python("bytearray(250 << 20)")
+    peak = peak_of(run_from_a_small_process(larger, python(code)))
     assert peak.value == pytest.approx(float(said.read_text()), rel=0.02)
     assert peak.value == pytest.approx(100 * MIB, rel=0.15)  # and a bare Python
+    assert peak.high < 150 * MIB
 
 
-def test_a_child_counts_with_its_parent() -> None:
+def test_a_child_counts_with_its_parent_and_a_checkpoint_states_what_is_known() -> None:
+    seen: list[RunMeasurement] = []
     code = "import subprocess, sys; x = bytearray(50 << 20); subprocess.run({})"
-    measured = run_here(*python(code.format(repr(python(HUNDRED)))))
+    measured = run_here(
+        *python(code.format(repr(python(HUNDRED)))),
+        checkpoint=lambda so_far, _leader: seen.append(so_far),
+    )
     assert peak_of(measured).value > 150 * MIB
     assert measured.usage.processes == 2
+    assert (seen[0].ended, seen[0].exit_code) == (None, None)
+    assert seen[0].usage.peak_memory is not None
 
 
 def test_a_spike_between_samples_is_caught() -> None:
@@ -133,22 +143,6 @@ def test_what_outlives_the_command(
     code = code.format(f"open({str(mark)!r}, 'w').close()")
     run_here(*python(OUTLIVED.format(code=code)), wait_orphans=is_waited_for)
     assert mark.exists()
-
-
-def test_a_checkpoint_states_what_is_known_so_far() -> None:
-    seen: list[RunMeasurement] = []
-    run_here(
-        *python("import time; time.sleep(0.6)"),
-        checkpoint=lambda so_far, _leader: seen.append(so_far),
-    )
-    assert len(seen) == 1
-    assert (seen[0].ended, seen[0].exit_code) == (None, None)
-    assert seen[0].usage.peak_memory is not None
-
-
-def test_runs_do_not_inherit_the_peak_of_earlier_ones() -> None:
-    first, then = python("bytearray(150 << 20)"), python("pass")
-    assert peak_of(run_from_a_small_process(first, then)).high < 100 * MIB
 
 
 def test_ru_maxrss_is_bytes_on_macos_and_kib_on_linux() -> None:
