@@ -1,13 +1,23 @@
 import sys
 import time
+from collections.abc import Iterable
 from itertools import count, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
 from weigh.measure import cpu_wait, programs, ranks
-from weigh.measure.watcher import TreeWatcher, WatchedRun, kernel_measurement
+from weigh.measure.watcher import (
+    LookSchedule,
+    RunCheckpoints,
+    TreeWatcher,
+    WatchedRun,
+    kernel_measurement,
+)
 from weigh.model.record import Usage
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
@@ -242,3 +252,167 @@ def test_an_observer_that_fails_does_not_stop_the_others(run: Run) -> None:
     run.watcher.look_if_due()
     assert len(other.called) == 1
     assert run.watcher.looks == 1
+
+
+# When to look
+
+SHARE, CREDIT = 0.005, 0.04  # of a core; CPU seconds
+BLIND = 4.0  # seconds: the longest without a look
+
+
+def waits(
+    costs: Iterable[float], used: float = 1.0, schedule: LookSchedule | None = None
+) -> list[float]:
+    """Return the waits after looks of such *costs* at a tree that works."""
+    schedule = schedule or LookSchedule(INTERVAL)
+    now, found = 0.0, []
+    for cost in costs:
+        schedule.begin_look(is_idle=False)
+        found.append(schedule.wait_after(now, now, cost, used))
+        now += found[-1]
+    return found
+
+
+@given(st.lists(st.floats(0, SHARE * BLIND), min_size=1, max_size=50))
+def test_looking_takes_its_share_of_a_core_whatever_a_look_costs(
+    costs: list[float],
+) -> None:
+    allowed = SHARE * sum(waits(costs)) * 1.001 + CREDIT + max(costs)
+    assert sum(costs) <= allowed
+
+
+def test_no_cost_makes_weigh_blind_for_long() -> None:
+    assert max(waits([10.0] * 10)) == BLIND
+
+
+def test_when_looking_gets_cheap_again_it_gets_frequent_again() -> None:
+    found = waits([0.01] * 10 + [0.0] * 60)
+    assert found[9] > 1
+    assert found[-1] == INTERVAL
+
+
+def test_the_first_looks_come_fast_and_the_others_at_the_interval() -> None:
+    found = waits([0.0] * 10)
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0.004, INTERVAL)
+
+
+def test_a_short_job_pays_for_less_before_looks_are_earned() -> None:
+    assert max(waits([0.004] * 8, used=0.0)) > INTERVAL
+    assert max(waits([0.004] * 8, used=10.0)) == INTERVAL
+
+
+def test_an_idle_tree_is_looked_at_less_and_less_often() -> None:
+    schedule = LookSchedule(INTERVAL)
+    waits([0.0] * 10, schedule=schedule)
+    schedule.begin_look(is_idle=True)
+    first = schedule.pause
+    for _ in range(20):
+        schedule.begin_look(is_idle=True)
+    assert first > INTERVAL
+    assert schedule.pause == 10 * INTERVAL
+    schedule.begin_look(is_idle=False)
+    assert schedule.pause == INTERVAL
+
+
+def test_an_idle_tree_is_read_all_the_same_after_a_while_or_if_none_was_there() -> None:
+    schedule = LookSchedule(INTERVAL)
+    schedule.wait_after(1.0, 1.0, 0.0, 1.0)
+    assert schedule.may_skip(10.9)
+    assert not schedule.may_skip(11.1)
+    schedule.wait_after(float("-inf"), 2.0, 0.0, 1.0)  # it saw no process
+    assert not schedule.may_skip(2.0)
+
+
+# When a run writes down what it has measured so far
+
+
+class Watched:
+    """A watcher whose time and CPU time are set by hand."""
+
+    def __init__(self) -> None:
+        self.now, self.used = 0.0, 3.0
+        self.tree = SimpleNamespace(seen=1)
+        self.tracker = SimpleNamespace(best=5)
+        self.calls: list[float] = []  # what was asked to be called, when
+        self.written: list[float] = []  # when the run was written
+
+    def elapsed(self) -> float:
+        return self.now
+
+    def cpu_time(self) -> float:
+        return self.used
+
+    def call_at(self, observer: Any, at: float) -> None:
+        self.observer = observer
+        self.calls.append(at)
+
+    def write(self) -> None:
+        self.written.append(self.now)
+
+
+@pytest.fixture
+def watched() -> Any:
+    """Return a watcher of a run that was written at 20 s."""
+    watched: Any = Watched()
+    watched.checkpoints = RunCheckpoints(watched, watched.write)
+    watched.now = 20.0
+    watched.observer()
+    return watched
+
+
+@pytest.mark.parametrize(
+    ("state", "is_written"),
+    [
+        ((30.0, 3.0, 1, 5), False),
+        ((30.0, 3.1, 1, 5), True),  # it has worked
+        ((30.0, 3.0, 2, 5), True),  # it has started a process
+        # it has grown: without a clock, work after that of an ended process is not seen
+        ((30.0, 3.0, 1, 6), True),
+        ((81.0, 3.0, 1, 5), True),  # a minute after the last
+    ],
+)
+def test_a_run_that_does_nothing_is_seldom_written_down(
+    watched: Any, state: tuple[float, float, int, int], *, is_written: bool
+) -> None:
+    watched.now, watched.used, watched.tree.seen, watched.tracker.best = state
+    assert watched.observer() == 10.0
+    assert len(watched.written) == 1 + is_written
+
+
+def test_a_run_that_ends_early_has_lost_half_of_itself_at_most() -> None:
+    watched: Any = Watched()
+    RunCheckpoints(watched, watched.write)
+    times = watched.calls
+    while times[-1] < 30:
+        watched.now = times[-1]
+        times.append(watched.now + watched.observer())
+    assert times == pytest.approx([0.2, 1.2, 2.4, 4.8, 9.6, 19.2, 29.2, 39.2])
+
+
+def test_after_a_signal_to_end_it_is_written_at_once_and_soon_again(
+    watched: Any,
+) -> None:
+    watched.now = 30.0
+    watched.checkpoints.hurry()
+    assert watched.calls == [0.2, 0.0]
+    assert [watched.observer() for _ in range(3)] == pytest.approx([0.2, 0.4, 0.8])
+    assert watched.written == [20.0, 30.0, 30.0, 30.0]
+
+
+def test_what_a_full_disk_refused_is_written_at_the_next_time() -> None:
+    watched: Any = Watched()
+    refusals = [OSError(28, "full")]
+
+    def write() -> None:
+        if refusals:
+            raise refusals.pop()
+        watched.write()
+
+    RunCheckpoints(watched, write)
+    watched.now = 20.0
+    with pytest.raises(OSError, match="full"):
+        watched.observer()
+    watched.now = 24.0
+    watched.observer()
+    assert watched.written == [24.0]
