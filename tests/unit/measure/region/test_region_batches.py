@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from region_programs import TrackWith, report_of, run
+from region_programs import TrackWith, run
 
 from weigh.errors import UsageError
 from weigh.flow.run.regions import batches
@@ -38,6 +38,7 @@ def test_the_items_are_the_batches_and_pass_unchanged(tracker: RegionTracker) ->
     assert all(mine is theirs for mine, theirs in zip(seen, items, strict=True))
     loop = only(tracker)
     assert (loop.size, loop.count, loop.samples, loop.total) == (3, 3, 7, 3)
+    assert loop.forecast is None
 
 
 def test_how_many_batches_come_is_known_or_given_and_adds_up_over_epochs(
@@ -198,13 +199,13 @@ def test_a_loop_that_is_left_or_breaks_counts_the_batches_that_were_done(
     assert found == {1: 2, 2: 1, 3: 1}
 
 
-def test_a_loop_nobody_ended_is_in_the_report_at_the_end() -> None:
-    code = (
-        "loop = iter(weigh.batches([[1]] * 5))\nnext(loop); next(loop); next(loop)\n"
-        "from weigh.measure.region import tracker\ntracker.finish_process()\n"
-    )
-    (loop,) = report_of(code)["batches"]
-    assert loop["count"] == 2
+def test_a_loop_nobody_ended_is_in_the_report_at_the_end(
+    tracker: RegionTracker,
+) -> None:
+    loop = iter(batches([[1]] * 5))
+    assert [next(loop) for _ in range(3)] == [[1]] * 3
+    tracker.finish()
+    assert only(tracker).count == 2
 
 
 def test_a_thread_that_loops_on_at_the_end_is_not_disturbed() -> None:

@@ -177,27 +177,44 @@ def test_a_report_is_written_at_the_end_if_something_new_was_measured() -> None:
     assert (done.stdout.count("load"), done.stderr) == (1, "")
 
 
-TAKEN: dict[str, object] = {
-    "3": 3,
-    "True": 1,
-    "0.5": 0.5,
-    "'done'": "done",
-    "None": None,
-    "10 ** 30": 1e30,
-    "10 ** 400": "1" + 199 * "0",
-    "type('T', (), {'item': lambda self: 7})()": 7,
-    "[1, 2]": "[1, 2]",
-    "type('Bad', (), {'__str__': lambda self: 1 / 0})()": "a Bad",
-    "type('T', (), {'item': lambda s: 1 / 0, '__str__': lambda s: 't'})()": "t",
-    "'\\udcff'": "?",
-}
+class Tensor:
+    """What has the number of a tensor, or raises, also as text."""
+
+    def __init__(self, item: Any, text: str | None = None) -> None:
+        self._item, self._text = item, text
+
+    def item(self) -> object:
+        return self._item()
+
+    def __str__(self) -> str:
+        assert self._text is not None
+        return self._text
 
 
-def test_an_event_takes_whatever_it_is_given() -> None:
-    calls = "; ".join(f"weigh.event('epoch', {value})" for value in TAKEN)
-    events = report_of(calls)["events"]
-    assert {one["name"] for one in events} == {"epoch"}
-    assert [one["value"] for one in events] == [*TAKEN.values()]
+def fail() -> None:
+    raise RuntimeError("several numbers")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        *((value, value) for value in (3, 0.5, "done", None)),
+        (True, 1),
+        (10**30, 1e30),
+        (10**400, f"1{199 * '0'}"),
+        ([1, 2], "[1, 2]"),
+        (Tensor(lambda: 7), 7),
+        (Tensor(fail), "a Tensor"),
+        (Tensor(fail, "t"), "t"),
+        ("\udcff", "?"),
+    ],
+)
+def test_an_event_takes_whatever_it_is_given(
+    tracker: RegionTracker, given: object, kept: object
+) -> None:
+    event("epoch", given)
+    (seen,) = tracker.regions().events
+    assert (seen.name, seen.value, type(seen.value)) == ("epoch", kept, type(kept))
 
 
 def test_events_without_end_are_kept_up_to_a_number(

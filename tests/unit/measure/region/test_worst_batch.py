@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from region_programs import report_of, run
+from region_programs import run
 
+from weigh.flow.run.regions import batches
 from weigh.measure.region import worst_batch
 from weigh.measure.region.batch_shapes import sample_length
 from weigh.measure.region.channel import BatchesLine, regions_of_lines
+from weigh.measure.region.tracker import RegionTracker
 from weigh.measure.region.worst_batch import LongestBatchesFirst
 from weigh.model.record import BatchTimes, WholeLoopForecast
 
@@ -257,28 +259,22 @@ def test_an_error_of_a_stream_is_the_programs_to_meet() -> None:
         LongestBatchesFirst(breaks(), None)
 
 
-def test_without_the_option_all_batches_run() -> None:
-    (loop,) = report_of("for _ in weigh.batches([['a'], ['ab']] * 9): pass\n")[
-        "batches"
-    ]
-    assert (loop["count"], loop["forecast"]) == (18, None)
-
-
-def test_passes_over_one_loop_add_up() -> None:
-    code = (
-        "for epoch in range(3):\n"
-        "  for _ in weigh.batches([['a' * n] for n in range(200)]): pass\n"
-    )
-    (loop,) = report_of(code, WEIGH_WORST_BATCH="1")["batches"]
-    assert loop["forecast"]["batches"] == 600
-    assert loop["count"] == loop["total"] <= 24
+def test_passes_over_one_loop_add_up(
+    tracker: RegionTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_WORST_BATCH", "1")
+    for _ in range(3):
+        list(batches([["a" * length] for length in range(200)]))
+    (loop,) = tracker.regions().batches
+    assert loop.forecast is not None
+    assert loop.forecast.batches == 600
+    assert loop.count == loop.total == 24
 
 
 def test_what_is_left_out_adds_up_in_a_process_but_not_over_processes() -> None:
     def line(process: str, loop: str, left_out: float) -> BatchesLine:
         forecast = WholeLoopForecast(300, 9, time=50.0, left_out=left_out)
-        batches = BatchTimes(None, 8, 8, forecast=forecast)
-        return BatchesLine(process, loop, batches)
+        return BatchesLine(process, loop, BatchTimes(None, 8, 8, forecast=forecast))
 
     lines = [line("a", "train", 40.0), line("a", "test", 5.0), line("b", "train", 41.0)]
     loops = regions_of_lines(lines, started=0.0, ended=9.0).batches
