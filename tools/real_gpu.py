@@ -12,6 +12,7 @@ import argparse
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from typing import Any
 import weigh
 
 MIB = 1 << 20
+SEGMENT = 20 * MIB  # what torch's allocator takes at once for middle-sized tensors
 SOURCES = Path(__file__).parents[1]
 PART_SECONDS = 120
 SHARING_STEPS, BUSY_SECONDS = 40, 10
@@ -73,6 +75,51 @@ for _ in weigh.batches(range(5), size=1):
     del held
 print(json.dumps({"model": loaded, "peak": torch.cuda.max_memory_reserved()}))
 """
+# takes so many MiB for 0.2 s; what CUDA holds besides torch is known before
+HOLDS = """
+import json, os, sys, time, torch, weigh
+from weigh.probe.driver import visible_gpus
+probe = visible_gpus()
+before = probe.read()[0].memory_used
+torch.empty(1, device="cuda")
+torch.cuda.synchronize()
+reading = probe.read()[0]
+listed = (reading.process_memory or {}).get(os.getpid())
+context = reading.memory_used - before if listed is None else listed
+context -= torch.cuda.memory_reserved()
+with weigh.phase("hold"):
+    held = torch.empty(int(sys.argv[1]) << 20, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+(gpu,) = weigh.gpus()
+time.sleep(0.2)
+print(json.dumps({
+    "torch_allocated": torch.cuda.max_memory_allocated(),
+    "torch_reserved": torch.cuda.max_memory_reserved(),
+    "context": context,
+    "outside_torch": None if listed is None else gpu.outside_torch,
+    "uuid": uuid and str(uuid).removeprefix("GPU-"),
+}))
+"""
+# grows to a size, in steps, and stays there for a moment
+GROWS = """
+import signal, sys, time, torch
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+kept, size = [], int(sys.argv[1])
+for _ in range(12):
+    kept.append(torch.empty((size // 12) << 20, dtype=torch.uint8, device="cuda"))
+    torch.cuda.synchronize()
+    time.sleep(0.2)
+time.sleep(1)
+"""
+KERNELS = """
+import json, torch, weigh
+a = torch.rand(8192, 8192, device="cuda") if hasattr(torch, "nn") else None
+work = lambda: a @ a
+print(json.dumps(None if a is None else [
+    weigh.timeit(work, number=5, repeat=3, sync=sync).minimum for sync in (True, False)
+]))
+"""
 BUSY = """
 import subprocess, sys, time
 code = '''
@@ -89,7 +136,11 @@ sys.exit(max(one.wait() for one in started))
 
 
 def measured_run(
-    folder: Path, code: str, *words: str, options: tuple[str, ...] = ()
+    folder: Path,
+    code: str,
+    *words: str,
+    options: tuple[str, ...] = (),
+    **environment: str,
 ) -> tuple[Any, Any]:
     """Run a program under ``weigh run``; return its record and the JSON it printed.
 
@@ -100,6 +151,7 @@ def measured_run(
     done = subprocess.run(
         [*command, *options, "--", sys.executable, "-c", code, *words],
         cwd=folder,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=PART_SECONDS,
@@ -115,6 +167,113 @@ def measured_run(
 def gpu_peak(record: dict[str, Any]) -> int:
     """Return the bytes that a run held at most on its first GPU."""
     return int(record["usage"]["gpus"][0]["peak_memory"])
+
+
+def require(what: str, found: object, expected: object) -> None:
+    """Raise RuntimeError unless a figure is as expected."""
+    if found != expected:
+        message = f"{what} is {found}, not {expected}"
+        raise RuntimeError(message)
+
+
+def require_near(what: str, size: int, expected: int, slack: int = SEGMENT) -> None:
+    """Raise RuntimeError unless a size is as expected, give or take *slack*."""
+    is_near = abs(size - expected) <= slack
+    require(what, size, size if is_near else expected)
+
+
+def free_memory() -> int:
+    """Return the MiB of the first GPU that nobody holds."""
+    gpu = weigh.gpus()[0]
+    return ((gpu.memory_total or 0) - (gpu.memory_used or 0)) // MIB
+
+
+def held_for_a_moment(folder: Path) -> Iterator[tuple[str, str]]:
+    """Compare a peak of a fifth of a second, and a phase's, with torch's counters."""
+    size = min(4096, free_memory() // 2)
+    first = weigh.gpus()[0].uuid
+    record, truth = measured_run(folder, HOLDS, str(size), CUDA_VISIBLE_DEVICES=first)
+    (gpu,) = record["usage"]["gpus"]
+    context, reserved = truth["context"], truth["torch_reserved"]
+    peak = gpu_peak(record)
+    sizes = f"torch reserved {reserved / MIB:,.1f}, context {context / MIB:,.1f}"
+    yield (
+        f"{size:,} MiB held 0.2 s",
+        f"{sizes}, peak {peak / MIB:,.1f} MiB by {gpu['source']}",
+    )
+    require_near("the peak", peak, reserved + context)
+    require("what torch took", reserved >= size * MIB, expected=True)
+    if truth["outside_torch"] is not None:  # else the driver hides processes here
+        require_near("outside torch", truth["outside_torch"], context)
+    (seen,) = record["phases"][0]["gpus"]
+    for name in ("torch_allocated", "torch_reserved"):
+        require(f"the phase's {name}", seen[name], truth[name])
+    require_near("its rise", seen["peak"] - seen["before"], size * MIB)
+
+
+def numbers_of_gpus(folder: Path) -> Iterator[tuple[str, str]]:
+    """Compare the GPU of each number with the one that CUDA shows by it."""
+    for gpu in weigh.gpus():
+        if gpu.uuid.startswith("MIG-"):
+            continue
+        record, truth = measured_run(
+            folder,
+            HOLDS,
+            "64",
+            CUDA_VISIBLE_DEVICES=str(gpu.index),
+            CUDA_DEVICE_ORDER="PCI_BUS_ID",
+        )
+        require("the UUID", record["usage"]["gpus"][0]["uuid"], gpu.uuid)
+        require("CUDA's", truth["uuid"] or gpu.uuid[4:], gpu.uuid[4:])
+        yield f"GPU {gpu.index}", "has the same UUID in CUDA"
+
+
+def beside_nvidia_smi(folder: Path) -> Iterator[tuple[str, str]]:
+    """Compare total and used memory with those of nvidia-smi."""
+    tool, uuid = shutil.which("nvidia-smi"), weigh.gpus()[0].uuid
+    if tool is None:
+        return
+    query = "--query-gpu=memory.total,memory.used"
+    command = [tool, query, "--format=csv,noheader,nounits", "-i", uuid]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    total, used = (int(word) * MIB for word in printed.split(","))
+    waits = "import time; time.sleep(0.5); print(0)"
+    record, _ = measured_run(folder, waits, CUDA_VISIBLE_DEVICES=uuid)
+    (gpu,) = record["usage"]["gpus"]
+    before = gpu["memory_before"]
+    yield "nvidia-smi", f"{used / MIB:,.0f} MiB used, weigh {before / MIB:,.0f} MiB"
+    require_near("the memory", gpu["memory_total"], total, MIB)
+    require_near("what is used", before, used)
+
+
+def timed_kernels(folder: Path) -> Iterator[tuple[str, str]]:
+    """Time the work of kernels, and their launch."""
+    _, times = measured_run(folder, KERNELS)
+    if times is not None:
+        yield "a product", f"{times[0]:.2e} s, its launch {times[1]:.2e} s"
+        require("the work is the longer", times[0] > times[1], expected=True)
+
+
+def guarded_tasks(folder: Path) -> Iterator[tuple[str, str]]:
+    """Run two tasks that do not fit a GPU together."""
+    (folder / "grows.py").write_text(GROWS)
+    line = f"{sys.executable} grows.py {int(free_memory() * 0.6)}\n"
+    (folder / "two.txt").write_text(2 * line)
+    subprocess.run(
+        [sys.executable, "-m", "weigh", "exec", "--per-gpu=2", "two.txt"],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": weigh.gpus()[0].uuid},
+        cwd=folder,
+        capture_output=True,
+        timeout=PART_SECONDS,
+        check=True,
+    )
+    text = (folder / "two.txt.joblog.events.jsonl").read_text()
+    events = [json.loads(line) for line in text.splitlines()]
+    ends = [(one["seq"], one["state"]) for one in events if one["event"] == "ended"]
+    yield "two tasks of 60 %", ", ".join(f"{seq} {state}" for seq, state in ends)
+    completed = sorted(seq for seq, state in ends if state == "COMPLETED")
+    require("what completed", completed, [1, 2])
+    require("one was stopped", len(ends) > len(completed), expected=True)
 
 
 def training_memory(folder: Path) -> Iterator[tuple[str, str]]:
@@ -285,21 +444,6 @@ def gpm_metrics() -> Iterator[tuple[str, str]]:
         yield f"GPM as {'an ordinary user' if user else 'root'}", text
 
 
-def marked_tests(folder: Path) -> Iterator[tuple[str, str]]:
-    """Run the tests with the mark gpu; keep their whole output."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rsP", "-m", "gpu"]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "tests/unit/measure/gpu/test_real_gpu.py"],
-        cwd=SOURCES,
-        capture_output=True,
-        text=True,
-        timeout=2 * PART_SECONDS,
-        check=False,
-    )
-    (folder / "tests.txt").write_text(done.stdout + done.stderr)
-    yield "marked tests", done.stdout.strip().splitlines()[-1]
-
-
 def gpu_name() -> str:
     """Return the name of the first GPU that is mine, and its driver's memory."""
     gpus = weigh.gpus()
@@ -317,7 +461,7 @@ def main() -> None:
     """Measure all parts, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default="real-gpu", type=Path)
-    parser.add_argument("--rehearse", action="store_true", help="short, no tests")
+    parser.add_argument("--rehearse", action="store_true", help="short")
     options = parser.parse_args()
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -326,15 +470,17 @@ def main() -> None:
     steps = REHEARSED_STEPS if options.rehearse else SHARING_STEPS
     seconds = REHEARSED_SECONDS if options.rehearse else BUSY_SECONDS
     parts: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
-        "tests": lambda: marked_tests(folder),
+        "moment": lambda: held_for_a_moment(folder),
+        "numbers": lambda: numbers_of_gpus(folder),
+        "nvidia-smi": lambda: beside_nvidia_smi(folder),
+        "kernels": lambda: timed_kernels(folder),
+        "guard": lambda: guarded_tasks(folder),
         "training": lambda: training_memory(folder),
         "stages": lambda: four_stages(folder),
         "cost": lambda: sampling_cost(folder, seconds),
         "sharing": lambda: shared_by_tasks(folder, steps),
         "GPM": gpm_metrics,
     }
-    if options.rehearse:
-        del parts["tests"]
     for name, part in parts.items():
         started = time.monotonic()
         try:

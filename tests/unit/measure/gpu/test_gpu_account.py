@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +33,7 @@ JOB = (71, 72)
 SERVICE, STRANGER = 88, 99  # of this user, and of another
 NOBODY: dict[int, float] = {}
 STARTED = 100.0
-PLENTY = 10_000
+PLENTY = 5000
 
 
 def reading(
@@ -166,6 +167,10 @@ DOUBTS = {
             {99: 1.0, 71: 1 / 1024},
         )
     },
+    "a rise within the driver's own while at work": (
+        [reading(0, None, 90), reading(1 / 64, None, 90)],
+        (None, None),
+    ),
     "nothing read": ([reading(None)] * 2, (None, None)),
 }
 
@@ -291,13 +296,16 @@ def test_a_gpu_is_lost_when_it_was_first_and_is_failing() -> None:
     assert account.usage().health == "failing: fell off the bus"
 
 
-def test_a_long_run_or_many_processes_stay_small_and_keep_the_peak() -> None:
+def test_a_long_run_keeps_the_larger_of_each_two_moments() -> None:
+    held = random.Random(1).sample(range(PLENTY), PLENTY)
     account = account_of()
-    for turn in range(PLENTY):
-        held = {71: GIB + (MIB if turn == 4321 else 0)}
-        account.take(turn, GpuReading("GPU-a", 0, held, processes=(71,)), JOB)
-    assert max(held for _, held in account.job_moments()) == GIB + MIB
-    assert len(account.job_moments()) < PLENTY // 2
+    for turn, size in enumerate(held):
+        account.take(turn, GpuReading("GPU-a", 0, {71: size}, processes=(71,)), JOB)
+    many = [*map(max, zip(held[:4096:2], held[1:4096:2], strict=True))]
+    assert [size for _, size in account.job_moments()] == many + held[4096:]
+
+
+def test_a_record_has_some_of_very_many_processes() -> None:
     crowd = range(1, 100)
     usage = account_of(reading(1, dict.fromkeys(crowd, 0.01)), job=crowd).usage()
     assert [one.pid for one in usage.processes] == [*range(1, 65)]

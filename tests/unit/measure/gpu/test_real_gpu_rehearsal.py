@@ -1,7 +1,7 @@
-"""The tests for a real card, rehearsed: the stub plays the card, a few lines torch.
+"""``make gpu``, rehearsed: the stub plays the card, a few lines torch.
 
-They will meet a real card on somebody else's machine, once, and should not fail there
-for a slip of their own.
+It will meet a real card on somebody else's machine, once, and should not fail there for
+a slip of its own.
 """
 
 import json
