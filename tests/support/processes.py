@@ -45,6 +45,19 @@ sys.exit(3)
 """
 
 
+# for a job of weigh run, in which it waits until weigh has looked at it
+WAIT_FOR_LOOKS = """
+import os, time
+WEIGH = os.getppid()
+def sleeps_of_weigh():  # it looks between two of them
+    with open(f"/proc/{WEIGH}/status") as status:
+        return next(int(row.split()[1]) for row in status if row.startswith("volun"))
+def wait_for_looks():
+    looked = sleeps_of_weigh() + 4
+    while sleeps_of_weigh() < looked: time.sleep(0.05)
+"""
+
+
 def until(condition: Callable[[], _T], what: str = "") -> _T:
     """Wait for *condition* to hold; give what it gave."""
     deadline = time.monotonic() + PATIENCE

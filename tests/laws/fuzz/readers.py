@@ -88,11 +88,6 @@ def raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def from_outside(text: str) -> str:
-    """Give *text* as a command's output is read: what is no UTF-8 is replaced."""
-    return raw(text).decode("utf-8", "replace")
-
-
 def all_of(things: Iterator[Any]) -> list[Any]:
     """Take everything, unless that has no end."""
     taken = list(islice(things, MOST + 1))
@@ -113,23 +108,21 @@ def in_file(name: str, read: Callable[[str, str], object]) -> Callable[[str], ob
     return reading
 
 
-def sample(*names: str) -> tuple[str, ...]:
-    """Read samples."""
-    return tuple((DATA / name).read_text() for name in names)
-
-
 def _past_jobs_of_slurm(text: str) -> object:
     return [*slurm_accounting.ACCOUNTING.read_past(io.StringIO(text))]
 
 
-def captured(*names: str) -> tuple[str, ...]:
-    """Read what schedulers printed."""
-    return tuple((CAPTURED / name).read_text() for name in names)
+def samples_in(folder: Path) -> Callable[..., tuple[str, ...]]:
+    """Return what reads files of a folder by their names."""
+    return lambda *names: tuple((folder / name).read_text() for name in names)
+
+
+sample, captured = samples_in(DATA), samples_in(CAPTURED)
 
 
 def of_output(read: Callable[[str], object]) -> Callable[[str], object]:
-    """Give *read* for what a command printed."""
-    return lambda text: read(from_outside(text))
+    """Give *read* for what a command printed: what is no UTF-8 is replaced."""
+    return lambda text: read(raw(text).decode("utf-8", "replace"))
 
 
 def _progress(text: str) -> object:

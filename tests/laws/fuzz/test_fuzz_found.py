@@ -6,7 +6,6 @@ import written
 from broken_text import DEEP
 from readers import READERS
 
-from weigh.errors import FormatError
 from weigh.model.cluster import ClusterNode
 from weigh.model.job import SubmittedJob
 from weigh.schedulers.slurm.cluster import parse_nodes
@@ -29,22 +28,6 @@ def test_a_line_nested_too_deep_is_stepped_over(name: str) -> None:
     whole = SPOILED_LINES[name]
 
     assert READERS[name].read(f"{whole}{NESTED}\n") == READERS[name].read(whole)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        pytest.param("plan", NESTED, id="plan nested too deep"),
-        pytest.param("record", NESTED, id="record nested too deep"),
-        pytest.param("config", f"a = {'[' * DEEP}", id="config nested too deep"),
-        pytest.param("config", f"interval = {HUGE}", id="number beyond any range"),
-        pytest.param("gpus", HUGE, id="GPUs beyond any range"),
-        pytest.param("gpus", f"v100:{HUGE}", id="GPUs of a kind beyond any range"),
-    ],
-)
-def test_what_no_reader_takes_is_refused(name: str, text: str) -> None:
-    with pytest.raises(FormatError):
-        READERS[name].read(text)
 
 
 def test_a_count_of_gpus_beyond_any_range_is_none() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from called_weigh import called_apart
+from processes import WAIT_FOR_LOOKS
 
 from weigh.model.record import Usage
 from weigh.usage_needs import cpus_for
@@ -23,20 +24,15 @@ pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/schedstat"),
     reason="this kernel does not count how long threads wait",
 )
-PRELUDE = """
-import os, sys, threading, time
-WEIGH = os.getppid()
-def sleeps_of_weigh():  # it looks between two of them
-    with open(f"/proc/{WEIGH}/status") as status:
-        return next(int(row.split()[1]) for row in status if row.startswith("volun"))
+PRELUDE = f"""{WAIT_FOR_LOOKS}
+import sys, threading
 def spin(seconds):
     began = time.thread_time()
     while time.thread_time() - began < seconds: sum(range(500))
-    path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+    path = f"/proc/self/task/{{threading.get_native_id()}}/schedstat"
     with open(path) as own:
         os.write(1, own.read().encode())
-    looked = seconds and sleeps_of_weigh() + 4  # late on a busy machine
-    while seconds and sleeps_of_weigh() < looked: time.sleep(0.05)
+    if seconds: wait_for_looks()
 """
 THREADS = """
 workers = [threading.Thread(target=spin, args=(float(sys.argv[1]),)) for _ in range(3)]

@@ -58,18 +58,16 @@ def test_weigh_waits_for_what_the_command_leaves_behind(
     assert weigh.record()["state"] == "COMPLETED"
 
 
-def test_no_wait_orphans_stops_them(weigh: Weigh, tmp_path: Path) -> None:
+def test_no_wait_orphans_stops_them_also_one_that_is_stopped(
+    weigh: Weigh, tmp_path: Path
+) -> None:
     words, noted = _daemon(tmp_path)
-    done = weigh.run("--no-wait-orphans", "--", *words)
+    stops = "sh -c 'echo $$ > stopped; kill -STOP $$' &"
+    script = f'{stops} "$@"; until [ -s stopped ]; do sleep 0.01; done'
+    done = weigh.run("--no-wait-orphans", "--", "sh", "-c", script, "sh", *words)
     assert done.returncode == 0
-    assert not is_running(_started(noted))
-
-
-def test_a_stopped_orphan_is_ended_too(weigh: Weigh, tmp_path: Path) -> None:
-    noted = tmp_path / "stopped"
-    script = f"sh -c 'echo $$ > {noted}; kill -STOP $$' & sleep 0.05"
-    weigh.run("--no-wait-orphans", "--", "sh", "-c", script)
-    assert not is_running(int(noted.read_text()))
+    for pid in (_started(noted), int((tmp_path / "stopped").read_text())):
+        assert not is_running(pid)
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])

@@ -224,10 +224,14 @@ def test_in_the_background_of_a_script_int_stays_ignored(weigh: Weigh) -> None:
         assert shell.communicate(b"\n", timeout=PATIENCE)[0] == b"code 4\n"
 
 
-def test_stopped_for_long_and_continued_weigh_goes_on(weigh: Weigh) -> None:
+def test_stopped_for_long_and_continued_weigh_goes_on_next_to_a_stopped_job(
+    weigh: Weigh,
+) -> None:
     # longer than weigh ever sleeps: then its wait for a signal ends with none
     process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
-    job_of(process.pid, "sleep")
+    job = job_of(process.pid, "sleep")
+    os.kill(job, signal.SIGTSTP)  # the job on its own: weigh still listens
+    until(lambda: is_stopped(job))
     process.send_signal(signal.SIGSTOP)
     until(lambda: is_stopped(process.pid), "weigh to stop")
     time.sleep(1.2)
@@ -236,15 +240,6 @@ def test_stopped_for_long_and_continued_weigh_goes_on(weigh: Weigh) -> None:
     time.sleep(0.3)
     assert process.poll() is None
     process.terminate()
-    assert process.wait(PATIENCE) == 143
-
-
-def test_a_job_stopped_on_its_own_does_not_stop_weigh(weigh: Weigh) -> None:
-    process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
-    job = job_of(process.pid, "sleep")
-    os.kill(job, signal.SIGTSTP)
-    until(lambda: is_stopped(job))
-    os.kill(process.pid, signal.SIGTERM)  # weigh still listens
     os.kill(job, signal.SIGCONT)
     assert process.wait(PATIENCE) == 143
 

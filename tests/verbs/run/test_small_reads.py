@@ -24,19 +24,28 @@ os.mkdir("data")
 for number in range(400):
     with open(f"data/{{number}}.txt", "w") as file:
         file.write("x" * 300)
+began = time.clock_gettime(time.CLOCK_BOOTTIME)
 for turn in range({CALLS} // 2):
     file = os.open(f"data/{{turn % 400}}.txt", os.O_RDONLY)
     os.read(file, 4096)
     pause()
     os.read(file, 4096)
     os.close(file)
+# weigh looks after 1, 2, 4 s and so on: twice while this reads, however late it began
+with open("data/0.txt") as file, open(f"/proc/{{os.getppid()}}/stat") as weigh:
+    ticks = int(weigh.read().rpartition(")")[2].split()[19])
+    started = ticks / os.sysconf("SC_CLK_TCK")
+    while time.clock_gettime(time.CLOCK_BOOTTIME) < started + 4 * (began - started) + 1:
+        file.seek(0)
+        file.read()
+        time.sleep(0.05)
 """
 ONE_FILE = f"""{PAUSE}
 with open("big.bin", "wb") as file:
-    file.truncate({{size}} * {CALLS})
+    file.truncate(100 * {CALLS})
 file = os.open("big.bin", os.O_RDONLY)
 for turn in range({CALLS}):
-    assert len(os.read(file, {{size}})) == {{size}}
+    assert len(os.read(file, 100)) == 100
     pause()
 """
 
@@ -95,7 +104,7 @@ def test_calls_of_children_count_when_they_have_ended(run: Run) -> None:
 
 
 def test_the_report_of_tasks_has_the_line(run: Run) -> None:
-    (run.folder / "one.py").write_text(ONE_FILE.format(size=100))
+    (run.folder / "one.py").write_text(ONE_FILE)
     (run.folder / "tasks.txt").write_text(f"{sys.executable} one.py\n")
     run.weigh("exec", "tasks.txt")
 
