@@ -105,7 +105,8 @@ QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_doc
   $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_command.py \
   submit_checks.py submit_screen.py) \
   --ignore=tests/unit/staging --ignore=tests/unit/hooks \
-  --ignore=tests/unit/estimate/test_scan_command.py --ignore=tests/unit/measure/test_jvm.py \
+  --ignore=tests/unit/estimate/test_scan_command.py \
+  --deselect=tests/unit/measure/test_programs.py::test_a_live_virtual_machine_is_read_after_its_end \
   --ignore=tests/laws/fuzz/test_shell_against_bash.py \
   --ignore=tests/unit/measure/gpu --ignore=tests/unit/measure/region -m "not slurm and not gridengine"
 test-quick: format
