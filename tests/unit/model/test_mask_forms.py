@@ -3,6 +3,7 @@
 The tokens are made up; how real ones begin is public.
 """
 
+import re
 import shlex
 import time
 from pathlib import Path
@@ -18,20 +19,19 @@ TEXTS = Path(__file__).with_name("mask_forms.texts")
 LINES = named_texts(TEXTS)
 
 
-@pytest.mark.parametrize("form", LINES["secrets"].splitlines())
-def test_a_secret_is_hidden_in_a_line_and_in_the_words_of_a_command(form: str) -> None:
-    line = form.replace("WORD", WORD).replace("TOKEN@", f"{TOKEN}@")
-    line = line.replace("AWS_SESSION_TOKEN", "AWS_SESSION_T").replace("TOKEN", TOKEN)
-    line = line.replace("AWS_SESSION_T", "AWS_SESSION_TOKEN")
-    line = line.replace(f"PRIVATE-{TOKEN}", "PRIVATE-TOKEN")
+def test_a_secret_is_hidden_in_a_line_and_in_the_words_of_a_command() -> None:
+    for form in LINES["secrets"].splitlines():
+        line = form.replace("WORD", WORD)
+        # but for the names of options and variables
+        line = re.sub(r"(?<!SESSION_)(?<!PRIVATE-)TOKEN", TOKEN, line)
 
-    masked, words = SecretMask().line(line), SecretMask().words(shlex.split(line))
+        masked, words = SecretMask().line(line), SecretMask().words(shlex.split(line))
 
-    for text in (masked, *words):
-        assert WORD not in text
-        assert TOKEN not in text
-    assert SecretMask().line(masked) == masked
-    assert len(words) == len(shlex.split(line))
+        for text in (masked, *words):
+            assert WORD not in text, form
+            assert TOKEN not in text, form
+        assert SecretMask().line(masked) == masked
+        assert len(words) == len(shlex.split(line))
 
 
 def test_a_password_that_echo_pipes_is_hidden() -> None:

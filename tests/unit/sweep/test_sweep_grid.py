@@ -91,21 +91,17 @@ def test_every_draw_is_as_likely_as_any_other() -> None:
     assert sum((count - 1000) ** 2 / 1000 for count in counts) < 31.3
 
 
-def test_a_draw_from_a_huge_grid_is_quick() -> None:
+def test_a_draw_from_a_huge_grid_tests_few_of_its_combinations() -> None:
     grid = grid_of(*(f"p{n}=1..1000" for n in range(20)))
-    assert len(set(drawn_combinations(grid, [], 1000, random.Random(1)))) == 1000
-
-
-def test_a_draw_from_millions_does_not_test_each_of_them() -> None:
-    grid = grid_of("a=1..1000", "b=1..1000", "c=1..9")
     tested: list[object] = []
 
     def holds(values: object) -> bool:
         tested.append(values)
         return True
 
-    assert len(drawn_combinations(grid, [holds], 5, random.Random(1))) == 5
-    assert len(tested) < 10
+    drawn = drawn_combinations(grid, [holds], 1000, random.Random(1))
+    assert len(set(drawn)) == 1000
+    assert len(tested) < 1100
 
 
 @pytest.mark.parametrize("most_draws", [1000, 1_000_000])

@@ -75,7 +75,14 @@ def keep_runs(folder: Path, *commands: str) -> None:
         some_runs.keep_runs(folder, run)
 
 
-def test_worked_examples_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_worked_examples_of_jobs(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disk(kind: str | None, *, is_shared: bool | None) -> None:
+        """Let every folder be on a disk of this kind."""
+        found = DiskSpace(path="/", kind=kind, is_shared=is_shared)
+        monkeypatch.setattr(doctor, "read_disk", lambda *_: found)
+
     def a_folder(*files: str) -> Path:
         folder = tmp_path_factory.mktemp("job")
         for name in files:
@@ -83,7 +90,7 @@ def test_worked_examples_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> No
             (folder / name).touch()
         return folder
 
-    helpers = (a_folder, a_plan, a_script, check_of, facts, keep_runs)
+    helpers = (a_folder, a_plan, a_script, check_of, disk, facts, keep_runs)
     names = {one.__name__: one for one in helpers}
     check_session(Path(__file__).with_name("doctor_job.session"), names)
 
@@ -104,27 +111,3 @@ def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> N
     a_script(here, "true")
     git(here, "commit", "-qam", "two")
     assert check_of(here, "code").text == "committed, but not pushed"
-
-
-@pytest.mark.parametrize(
-    ("kind", "is_shared", "text"),
-    [
-        ("ext4", False, "on this machine's own disk: this directory, data.csv"),
-        ("nfs4", True, "its files are on a shared disk (nfs4)"),
-        (None, None, "its files are on a shared disk (?)"),
-    ],
-)
-def test_data_on_a_disk_of_this_machine_alone_is_a_warning(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str | None,
-    is_shared: bool | None,  # noqa: FBT001 - a table
-    text: str,
-) -> None:
-    disk = DiskSpace(path="/", kind=kind, is_shared=is_shared)
-    monkeypatch.setattr(doctor, "read_disk", lambda *_: disk)
-    (tmp_path / "sbatch").touch(mode=0o755)
-    (tmp_path / "data.csv").touch()
-    a_script(tmp_path, "python train.py data.csv")
-    check = check_of(tmp_path, "data", PATH=str(tmp_path))
-    assert (check.state, check.text) == ("ok" if "shared" in text else "warning", text)

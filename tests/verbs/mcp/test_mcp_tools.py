@@ -69,20 +69,20 @@ def test_worked_examples_of_budgets(
 
 
 def test_a_run_returns_its_record_and_output_and_makes_a_request(folder: Path) -> None:
-    done = AgentTools(str(folder), AgentLimits()).run(program(3), "big", {"size": 60})
+    tools = a_server(folder)
+    done = tools.run(program(3), "big", {"size": 60})
     record = done["record"]
     assert record["usage"]["peak_memory"]["value"] > 60 << 20
     assert (record["label"], record["parameters"]) == ("big", {"size": 60})
     assert (record["exit_code"], done["stdout"]) == (3, "done\n")
-    AgentTools(str(folder), AgentLimits()).run(program(), "good")
-    request = AgentTools(str(folder), AgentLimits()).request("good")
-    assert request["memory"] > 70 << 20
+    tools.run(program(), "good")
+    assert tools.request("good")["memory"] > 70 << 20
 
 
 def test_a_run_is_stopped_after_its_time_and_killed_if_it_ignores_that(
     folder: Path, shorten: Callable[[str, float], None]
 ) -> None:
-    tools = AgentTools(str(folder), AgentLimits(run_time=2))
+    tools = a_server(folder, AgentLimits(run_time=2))
     done = tools.run(["sleep", "100"])
     assert "stopped after 00:00:02" in done["stderr"]
     assert done["record"]["usage"]["wall_time"] < 60
@@ -97,9 +97,7 @@ def test_a_run_is_stopped_after_its_time_and_killed_if_it_ignores_that(
 
 def test_of_much_output_the_end_is_kept(folder: Path) -> None:
     prints = "import sys; [sys.stdout.write('x' * (1 << 20)) for _ in range(200)]"
-    done = AgentTools(str(folder), AgentLimits()).run(
-        [sys.executable, "-c", prints + "; print('end')"]
-    )
+    done = a_server(folder).run([sys.executable, "-c", f"{prints}; print('end')"])
     assert done["stdout"].endswith("xend\n")
     assert len(done["stdout"]) == 4000
 
@@ -138,7 +136,7 @@ RICH = AgentLimits(submit=True, cpu_hours=100)
 
 
 def test_a_wait_ends_when_a_task_has_failed_though_others_run(folder: Path) -> None:
-    tools = AgentTools(str(folder), RICH)
+    tools = a_server(folder, RICH)
     go = folder / "go"
     waits = f"while [ ! -e {go} ]; do sleep 0.1; done"
     tools.plan([f"{waits}; exit 3", "sleep 1000"], "a", 1, "100M", "1h")
@@ -158,7 +156,7 @@ def test_a_wait_ends_when_a_task_has_failed_though_others_run(folder: Path) -> N
 
 def test_a_wait_ends_when_its_client_leaves(folder: Path) -> None:
     pytest.importorskip("mcp", reason="mcp is not installed: pip install mcp")
-    tools = AgentTools(str(folder), RICH)
+    tools = a_server(folder, RICH)
     tools.plan(["sleep 1000"], "a", 1, "100M", "1h")
     job = confirmed(tools, "a", on="local")["job"]["id"]
     words = [sys.executable, "-m", "weigh", "mcp", str(folder)]
