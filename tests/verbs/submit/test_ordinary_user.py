@@ -12,12 +12,24 @@ from typing import Any
 import msgspec
 import pytest
 from following import until
-from rigs import RIGS
 from run_captured import run_captured
+
+from weigh.schedulers import KINDS
 
 USER = os.environ.get("WEIGH_RIG_USER", "researcher")
 SOURCES = Path(__file__).parents[3] / "src"
 Call = Callable[..., Any]
+# a script shows Slurm's way of it
+IN_PLANS = [
+    pytest.param(
+        name,
+        marks=[
+            getattr(pytest.mark, name),
+            *([pytest.mark.integrations] if name == "slurm" else []),
+        ],
+    )
+    for name in KINDS
+]
 
 
 def python_for_all() -> tuple[str, str]:
@@ -91,7 +103,7 @@ def test_an_ordinary_user_submits_a_script_and_sees_no_job_of_others(
     run_captured(["scancel", by_root], check=True, **as_root)
 
 
-@pytest.mark.parametrize("name", RIGS)
+@pytest.mark.parametrize("name", IN_PLANS)
 def test_an_ordinary_user_submits_follows_and_resumes(
     name: str, request: pytest.FixtureRequest
 ) -> None:
