@@ -250,6 +250,16 @@ def test_with_sync_work_counts_in_the_phase_that_started_it(torch: Torch) -> Non
 
 
 @pytest.mark.usefixtures("tracker")
+def test_the_few_batches_that_stand_for_all_wait_for_their_work(
+    torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_WORST_BATCH", "1")
+    for _ in batches([["a"], ["ab"]]):
+        torch.launch()
+    assert current().regions().batches[0].time_min == torch.LASTS
+
+
+@pytest.mark.usefixtures("tracker")
 def test_nothing_is_waited_for_unless_requested_used_and_allowed(torch: Torch) -> None:
     timeit(lambda: None, number=1, repeat=1)
     with phase("unused", sync=True):
