@@ -9,7 +9,7 @@ from terminal_columns import columns_of
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import BatchTimes, ProgramPhase, ProgramRegions
 from weigh.render.region_lines import render_gpu, render_regions
-from weigh.units import GIB, format_brief
+from weigh.units import GIB
 
 words = st.just("a") | st.text(min_size=1, max_size=90)
 ANY = PLAIN | {int: st.integers(0, 10**9), float: st.floats(0, 1e7), str: words}
@@ -86,20 +86,3 @@ def test_a_gpus_line_states_used_total_and_share(
     used: int | None, total: int, words: str
 ) -> None:
     assert render_gpu(0, "V100", used, total).endswith(words)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0.00 ns"),
-        (8.2e-7, "820 ns"),
-        (1.234e-5, "12.3 us"),
-        (0.00981, "9.81 ms"),
-        (0.9994, "999 ms"),
-        (0.9996, "1.00 s"),
-        (12.34, "12.3 s"),
-        (200, "3 m 20 s"),
-    ],
-)
-def test_a_short_time_has_three_digits_and_a_unit(seconds: float, text: str) -> None:
-    assert format_brief(seconds) == text
