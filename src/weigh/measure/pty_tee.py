@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from weigh.measure.launcher import fork_with_pipes
 from weigh.measure.output import Feed, end_of_line
 from weigh.units import KIB
 
@@ -164,20 +165,16 @@ class PtyTee:
             raise
 
     def _fork(self) -> None:
-        notes, self._notes = os.pipe()
         # before the copier has handlers of its own, a signal must not run weigh's
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            os.set_blocking(self._notes, False)
-            self.pid = os.fork()
+            self.pid, notes, self._notes = fork_with_pipes()
             if self.pid == 0:
                 _be_the_copier(self.passages, notes)
-        except OSError:
-            os.close(self._notes)
-            raise
         finally:
-            os.close(notes)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(notes)  # the copier reads, and answers nothing
+        os.set_blocking(self._notes, False)
         # the copier has these ends now
         for passage in self.passages:
             passage.close_ends("outer", "side")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from glob import escape, glob
 from shutil import which
 
@@ -45,7 +45,8 @@ def environment_of(python: str | None) -> PythonEnvironment:
 
 def _torch_build_at(prefix: str) -> TorchBuild | None:
     """Read torch's own version file."""
-    for folder in _packages(prefix):
+    pattern = os.path.join(escape(prefix), "lib*", "python3*", "*-packages")
+    for folder in sorted(glob(pattern)):
         version_file = os.path.join(folder, "torch", "version.py")
         text = file_head(version_file).decode(errors="replace")
         if text:
@@ -60,8 +61,3 @@ def parse_torch(text: str) -> TorchBuild | None:
     if not version:
         return None
     return TorchBuild(version, values.get("cuda") or None, values.get("hip") or None)
-
-
-def _packages(prefix: str) -> Iterator[str]:
-    pattern = os.path.join(escape(prefix), "lib*", "python3*", "*-packages")
-    yield from sorted(glob(pattern))
