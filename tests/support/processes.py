@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
 from written_programs import kill_processes_with, processes_with
 
@@ -110,19 +110,10 @@ def job_of(pid: int, name: str) -> int:
     return until(find, f"{name} to run")[0]
 
 
-class Waited(Protocol):
-    """A process that was started."""
-
-    pid: int
-
-    def wait(self, timeout: float) -> int:
-        """Wait for its end; give its exit code."""
-
-
 class Counted:
     """A job that notes its signals, under weigh."""
 
-    def __init__(self, weigh: Waited, notes: Path) -> None:
+    def __init__(self, weigh: Any, notes: Path) -> None:
         self.weigh = weigh
         self._notes = notes
         first = until(lambda: self._lines()[:1], "the job to start")

@@ -2,6 +2,7 @@
 
 import msgspec
 from msgspec.structs import replace
+from some_jobs import Task, record_of
 from some_requests import PLAIN_PLAN, a_submitted_job
 
 from weigh.measure.region.channel import (
@@ -12,17 +13,7 @@ from weigh.measure.region.channel import (
 )
 from weigh.model.gpu import GpuUsage
 from weigh.model.job import ElementState
-from weigh.model.record import (
-    BatchTimes,
-    MeasuringCost,
-    PeakMemory,
-    ProgramEvent,
-    ProgramPhase,
-    Record,
-    RecordedRank,
-    SampleSeries,
-    Usage,
-)
+from weigh.model.record import BatchTimes, ProgramEvent, ProgramPhase, RecordedRank
 from weigh.runner.events import AttemptEnded, AttemptStarted, RunningProgress, RunOpened
 from weigh.schedulers.client import SchedulerPoll
 from weigh.store.checkpoint import RunCheckpoint
@@ -31,21 +22,9 @@ from weigh.store.past_calls import StoredScan
 
 HERE = MachineIdentity(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
 _THIS = ProcessIdentity(pid=12, start_time=34)
-_PEAK = PeakMemory(411_041_792, 4, 5, 1, 2, 3, "pagemap")
 _PHASE = ProgramPhase("load", 0, 1, 1.0, 2.0, 1.0, peak_memory=1 << 20)
-_RECORD = Record(
-    id="7f3a91c0d2e4",
-    label="a",
-    command=("python", "tag.py"),
-    parameters={"batch": 50, "model": "b"},
-    started="2026-11-21T10:00:00.000Z",
-    ended="2026-11-21T10:00:12.400Z",
-    state="COMPLETED",
-    exit_code=0,
-    usage=Usage(wall_time=12.4, peak_memory=_PEAK),
-    phases=(_PHASE,),
-    series=SampleSeries(t=(0.0, 9.8), memory=(1 << 20, 411_041_792), cpu=(None, 0.9)),
-    monitor=MeasuringCost(samples=2),
+_RECORD = replace(
+    record_of(Task(parameters={"batch": 50, "model": "b"}), points=2), phases=(_PHASE,)
 )
 
 

@@ -3,16 +3,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from processes import (
-    PATIENCE,
-    WEIGH,
-    Weigh,
-    children_of,
-    is_running,
-    job_of,
-    until,
-)
-from run_captured import run_captured
+from called_weigh import called_apart
+from processes import PATIENCE, Weigh, children_of, is_running, job_of, until
 
 # Holds 30 MiB, and writes a file when it is told to go on.
 HOLDER = """
@@ -24,10 +16,6 @@ while not os.path.exists(sys.argv[1]):
 with open(sys.argv[2], "w") as file:
     file.write("finished")
 """
-
-
-def _weigh(weigh: Weigh, *words: str) -> str:
-    return run_captured([*WEIGH, *words], env=weigh.env(), check=True).stdout
 
 
 def _peaks(weigh: Weigh) -> int:
@@ -57,9 +45,9 @@ def test_only_the_job_outlives_weigh_and_the_next_one_shows_what_was_seen(
 ) -> None:
     leader, go, made = _kill_after_a_checkpoint(weigh, "--repeat", "4")
     until(lambda: weigh.left() == [leader], "witness and launchers to end")
-    listed = _weigh(weigh, "records")
-    assert "INTERRUPTED" in listed
-    record = json.loads(_weigh(weigh, "records", "show", "killed", "--json"))
+    assert "INTERRUPTED" in called_apart(weigh.folder, "records").stdout
+    shown = called_apart(weigh.folder, "records", "show", "killed", "--json")
+    record = json.loads(shown.stdout)
     assert record["state"] == "INTERRUPTED"
     assert str(leader) in record["outcome"]["reason"]
     assert record["exit_code"] is None

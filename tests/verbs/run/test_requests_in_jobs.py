@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from processes import WEIGH, Weigh
-from run_captured import run_captured
+from called_weigh import called_apart
+from processes import Weigh
+from run_captured import CapturedRun
 
 from weigh.units import MIB
 
@@ -25,22 +26,12 @@ def in_group(memory_group: Callable[[int], tuple[str, ...]]) -> tuple[str, ...]:
     return memory_group(400 * MIB)
 
 
-def _request(weigh: Weigh, *, notes: bool = False) -> str:
-    return subprocess.run(
-        [*WEIGH, "request", "--for", "slurm"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if notes else subprocess.DEVNULL,
-        text=True,
-        env=weigh.env(),
-        cwd=weigh.folder,
-        check=False,
-    ).stdout
+def _request(weigh: Weigh) -> CapturedRun:
+    return called_apart(weigh.folder, "request", "--for", "slurm")
 
 
 def _report(weigh: Weigh) -> str:
-    return run_captured(
-        [*WEIGH, "report", "last"], env=weigh.env(), cwd=weigh.folder
-    ).stdout
+    return called_apart(weigh.folder, "report", "last").stdout
 
 
 HOLDS = "held = b'x' * (220 << 20)\n"
@@ -97,7 +88,7 @@ def test_a_run_that_fails_in_its_first_second_prints_no_request(weigh: Weigh) ->
     assert b"it failed within its first second" in done.stderr
     assert b"--mem" not in done.stderr
     assert "--mem" not in _report(weigh)
-    assert _request(weigh) == ""
+    assert _request(weigh).stdout == ""
 
 
 def test_a_failing_second_warm_up_is_no_error_of_weighs(weigh: Weigh) -> None:
@@ -105,13 +96,13 @@ def test_a_failing_second_warm_up_is_no_error_of_weighs(weigh: Weigh) -> None:
     done = weigh.run("--repeat", "1,2", "--", "sh", "-c", script)
     assert done.returncode == 3
     assert b"internal error" not in done.stderr
-    assert "--mem" in _request(weigh)
+    assert "--mem" in _request(weigh).stdout
 
 
 def test_report_and_request_count_the_same_runs(weigh: Weigh) -> None:
     weigh.run("--repeat", "3,1", "--", "true")
     assert "3 runs, 3 completed" in _report(weigh)
-    assert "from 3 runs" in _request(weigh, notes=True)
+    assert "from 3 runs" in _request(weigh).stderr
 
 
 def test_a_mapped_file_is_no_reason_to_request_less_than_the_peak(weigh: Weigh) -> None:
@@ -124,7 +115,7 @@ def test_a_mapped_file_is_no_reason_to_request_less_than_the_peak(weigh: Weigh) 
     weigh.run("-q", "--", sys.executable, "-c", job)
     peak = weigh.record()["usage"]["peak_memory"]
     assert peak["file"] > size * 0.9
-    asked = _request(weigh).split("--mem=")[1].split()[0]
+    asked = _request(weigh).stdout.split("--mem=")[1].split()[0]
     assert int(asked.removesuffix("M")) * MIB >= peak["value"]
 
 
