@@ -50,7 +50,7 @@ def start_elsewhere(batch: Batch) -> StartedExec:
     """Start weigh where its processes cannot be seen from here."""
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare here")
-    return batch.start(before=NAMESPACE)
+    return batch.begin(before=NAMESPACE)
 
 
 def go(batch: Batch) -> None:
@@ -134,7 +134,6 @@ def test_without_locks_another_machine_is_known_by_its_heartbeat_whatever_its_cl
 ) -> None:
     batch.write(WAITS)
     first = start_elsewhere(batch)
-    until(batch.ran)
     second = batch.run(TEST_CLOCK_AHEAD=ahead)
     assert second.returncode == 2
     assert "another weigh exec is running" in second.stderr
@@ -150,7 +149,6 @@ def test_without_locks_it_goes_on_when_the_other_machine_has_finished(
     batch.write(WAITS)
     no_locks.write_text(FAULTS + NO_HEARTBEAT)
     first = start_elsewhere(batch)
-    until(batch.ran)
     second = batch.start()
     assert "waiting up to" in batch.next_line(second)
     go(batch)

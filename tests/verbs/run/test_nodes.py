@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from called_weigh import called_apart
 from rigs import WAIT_FOR_AGENTS, sbatch_and_wait
-from run_captured import CapturedRun, run_captured
+from run_captured import CapturedRun
 
 pytestmark = pytest.mark.slurm
 
@@ -189,10 +190,7 @@ def stored(folder: Path) -> Json:
 
 def weigh_in_store(folder: Path, *words: str) -> str:
     """Return what weigh prints of the store of the job."""
-    env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
-    return run_captured(
-        (sys.executable, "-m", "weigh", *words), env=env, check=True
-    ).stdout
+    return called_apart(folder, *words).stdout
 
 
 def test_an_agent_that_cannot_start_is_one_warning(job: Job, tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from processes import WEIGH, Weigh, job_of
-from run_captured import run_captured
+from called_weigh import called_apart
+from processes import Weigh, job_of
 
 from weigh.project_folders import remove_abandoned
 
@@ -31,11 +32,7 @@ def test_an_unusable_tmpdir_stops_no_task(
     (tmp_path / "tasks.txt").write_text("echo a >> ran\necho b >> ran\necho c >> ran\n")
     words = verb if verb[0] == "run" else (*verb, "tasks.txt")
 
-    done = run_captured(
-        [*WEIGH, *words],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "place")},
-    )
+    done = called_apart(tmp_path, *words, TMPDIR=str(tmp_path / "place"))
 
     assert done.returncode == 0, done.stderr
     assert sorted((tmp_path / "ran").read_text().split()) == ["a", "b", "c"]
@@ -49,22 +46,22 @@ def test_what_a_run_left_that_was_killed_at_once_goes_with_a_later_one(
     place = tmp_path / "place"
     place.mkdir()
     (tmp_path / "tasks.txt").write_text("sleep 60\n")
-    env = weigh.env(TMPDIR=str(place))
+    temporary = {"TMPDIR": str(place)}
     words = {"run": ("--", "sleep", "60"), "exec": (str(tmp_path / "tasks.txt"),)}
-    started = weigh.start(verb, "-q", *words[verb], env=env)
+    started = weigh.start(verb, "-q", *words[verb], env=weigh.env(**temporary))
     job = job_of(started.pid, "sleep")
-    later = [*WEIGH, "run", "-q", "--", "true"]
+    later = partial(called_apart, tmp_path, "run", "-q", "--", "true", **temporary)
 
     two_minutes_ago = (time.time() - 120,) * 2
     for path in place.iterdir():
         os.utime(path, two_minutes_ago)
-    run_captured(later, env=env, check=True)
+    assert later().returncode == 0
     assert [*place.iterdir()]  # it runs, however old that is
 
     os.kill(started.pid, signal.SIGKILL)
     os.kill(job, signal.SIGKILL)
     started.wait()
-    run_captured(later, env=env, check=True)
+    assert later().returncode == 0
     assert not [*place.iterdir()]
 
 

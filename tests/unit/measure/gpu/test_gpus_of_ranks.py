@@ -1,13 +1,12 @@
 """The GPU memory of each rank, read on the node where the rank runs."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from called_weigh import called_apart
 from nvml_script import GIB, Script
 from rigs import WAIT_FOR_AGENTS, sbatch_and_wait
 
@@ -56,11 +55,8 @@ def test_each_rank_has_its_own_memory_on_the_gpus_of_its_node(
     own_env = env | dict(slurm) | own
     done = sbatch_and_wait(*files, *RANKS, "job.sh", cwd=tmp_path, env=own_env)
     assert done.returncode == 0, (tmp_path / "err").read_text()
-    export = (sys.executable, "-m", "weigh", "records", "export")
-    out = subprocess.run(
-        export, env={**os.environ, **own}, stdout=subprocess.PIPE, check=True
-    ).stdout
-    (record,) = map(json.loads, out.splitlines())
+    exported = called_apart(tmp_path, "records", "export").stdout
+    (record,) = map(json.loads, exported.splitlines())
     peaks = [[gpu["peak"] for gpu in rank["gpus"]] for rank in record["ranks"]]
     assert peaks == [[GIB], [2 * GIB]]
     assert [gpu["process_peak_memory"] for gpu in record["usage"]["gpus"]] == [
