@@ -33,12 +33,25 @@ class Job:
         while chunk := os.read(self._out, 1 << 16):
             self._arrived.append(chunk)
 
-    def finish(self) -> tuple[bytes, bytes]:
-        """Return what arrived and what weigh heard."""
-        os.close(self.writer)
+    def finish(self, late: bytes = b"") -> tuple[bytes, bytes]:
+        """Return what arrived and what weigh heard.
+
+        The job ends at once, or writes *late* when what it wrote before was heard.
+        """
         heard: list[bytes] = []
         (passage,) = self.tee.passages
-        self.tee.finish(lambda: passage.look(heard.append))
+        ends = [self.writer]
+
+        def read() -> bool:
+            has_found = passage.look(heard.append)
+            if ends and (heard or not late):
+                os.write(ends[0], late)
+                os.close(ends.pop())
+            return has_found
+
+        if not late:
+            read()
+        self.tee.finish(read)
         self._reader.join(10)
         os.close(self._out)
         return b"".join(self._arrived), b"".join(heard)
@@ -60,6 +73,12 @@ def test_every_byte_arrives_and_is_read(pieces: list[bytes]) -> None:
     arrived, heard = job.finish()
     assert arrived == b"".join(pieces)
     assert heard == arrived
+
+
+def test_what_comes_while_weigh_waits_for_the_end_is_read_too() -> None:
+    job = Job()
+    os.write(job.writer, b"one\n")
+    assert job.finish(late=b"two\n") == (b"one\ntwo\n", b"one\ntwo\n")
 
 
 def test_of_a_flood_all_arrives_and_what_weigh_leaves_out_tears_no_line() -> None:
