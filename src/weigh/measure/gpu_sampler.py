@@ -96,12 +96,10 @@ class TreeGpuAccounts:
         with self._lock:
             return tuple(account.usage() for account in self.accounts.values())
 
-    def rows(self) -> tuple[tuple[tuple[Seconds, Bytes], ...], ...]:
+    def rows(self) -> list[list[tuple[Seconds, Bytes]]]:
         """Return the job's memory on each GPU over time: (seconds, bytes)."""
         with self._lock:
-            return tuple(
-                tuple(account.job_moments()) for account in self.accounts.values()
-            )
+            return [account.job_moments() for account in self.accounts.values()]
 
     def idle(self) -> Seconds | None:
         """Return the seconds since any GPU was busy; None if unknown."""

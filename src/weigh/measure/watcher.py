@@ -514,7 +514,7 @@ class TreeWatcher:
             # which of the job's GPUs its columns would be is not known elsewhere
             return thin_series(samples, _PART_COLUMNS)
         series = thin_series(samples)
-        rows = () if self._gpus is None else self._gpus.rows()
+        rows = [] if self._gpus is None else self._gpus.rows()
         if not rows or not all(rows):  # the process's memory on one GPU is unknown
             return series
         # samples of GPUs are on the monotonic clock, the series on the run's
