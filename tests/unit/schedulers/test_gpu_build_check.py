@@ -25,7 +25,8 @@ P100, A40, H200 = (6, 0), (8, 6), (9, 0)
 def check(folder: Path, **words: object) -> CapturedRun:
     defaults = {"cuda": "12.8", "there": True, "built": "", "capability": A40}
     (folder / "torch.py").write_text(STAND_IN.format(**defaults | words))
-    argv = [sys.executable, "-c", TORCH_CHECK]
+    # the file is written anew within a second: its compiled form would be the old one
+    argv = [sys.executable, "-B", "-c", TORCH_CHECK]
     return run_captured(argv, env={"PYTHONPATH": str(folder)})
 
 
