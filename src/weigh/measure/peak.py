@@ -42,24 +42,24 @@ class PeakLook(msgspec.Struct, frozen=True):
 class OpenBounds:
     """What the tree held at most at the moments since the last count, in bytes.
 
-    ``high`` is the bound that is known without a count, ``counted`` the figure itself,
+    ``high`` is the bound that is known without a count, ``value`` the figure itself,
     and ``without_guess`` what remains of it where no guess is right.
     """
 
     def __init__(self) -> None:
         self.high: Bytes = 0
-        self.counted: Bytes = 0
+        self.value: Bytes = 0
         self.without_guess: Bytes = 0
 
     def add(self, held: MemoryHolding, more: Bytes) -> None:
         """Add a moment at which the tree held what it did at a look, and *more*."""
         self.high = max(self.high, held.high + more)
-        self.counted = max(self.counted, held.total + more)
+        self.value = max(self.value, held.total + more)
         self.without_guess = max(self.without_guess, held.total - held.guess + more)
 
     def after_count(self, held: MemoryHolding) -> Bytes:
         """Return what a count, which found *held*, leaves of them: it is as sure."""
-        guesses = self.counted - self.without_guess
+        guesses = self.value - self.without_guess
         right = round((held.confirmed or 0) * guesses)
         return self.without_guess + right + held.high - held.total
 
@@ -133,8 +133,9 @@ class PeakTracker:
         if held.spike and self._last and held.total < self._last.total <= value:
             kinds = self._last
         if self._last is not None:
-            self._open.add(self._last, held.passed + held.grown)
-        self._open.add(held, 0 if held.is_account else spike + others)
+            self._open.add(self._last, held.passed)
+        more = 0 if held.is_account else max(spike + others, held.passed)
+        self._open.add(held, more)
         self._note(PeakLook(value, held.low + spike, current_time, kinds), held)
         self._readings = {reading.pid: reading for reading in readings}
         self._last, self._looked_at = held, current_time

@@ -154,11 +154,7 @@ static size_t tables_shared(void) /* one page in 2 MiB, shared; tables in each o
     inherited = map_shared(shared_memory(size), size);
     for (int i = 0; i < 6; i++)
         children[i] = start(touches_sparsely, size);
-    for (int i = 0; i < 6; i++)
-        hear(children[i]);
-    hold();
-    for (int i = 0; i < 6; i++)
-        end(children[i]);
+    hold_with(children, 6);
     return base + 6 * PROCESS + 7 * count * PAGE;
 }
 

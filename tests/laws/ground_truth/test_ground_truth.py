@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disks import is_on_a_disk
 
 from weigh.probe.perf import open_cpu_clock
 from weigh.units import MIB
@@ -62,16 +63,6 @@ def run_of(folder: Path, kind: str) -> Run:
     """Run a program; once more, with ten times the patience, if too little was seen."""
     run = Run(folder, kind)
     return Run(folder, kind, seconds=4) if run.is_short() else run
-
-
-def is_on_a_disk(folder: Path) -> bool:
-    """Tell whether the kernel counts writes to *folder* as storage traffic."""
-    device = folder.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
-        return not any(
-            line.split()[2] == number and " - tmpfs " in line for line in mounts
-        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

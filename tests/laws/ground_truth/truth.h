@@ -230,6 +230,15 @@ static void end(Child child) /* let it return, and reap it */
         fail("a child failed");
 }
 
+static void hold_with(const Child *children, int many) /* once all are ready */
+{
+    for (int i = 0; i < many; i++)
+        hear(children[i]);
+    hold();
+    for (int i = 0; i < many; i++)
+        end(children[i]);
+}
+
 /* Bodies that several kinds use */
 
 static void holds(int line, size_t size) /* takes memory at once, until it ends */

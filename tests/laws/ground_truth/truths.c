@@ -341,11 +341,7 @@ static size_t file_shared(void)
     inherited = map(size, PROT_READ, MAP_SHARED, disk_file(size));
     for (int i = 0; i < 3; i++)
         children[i] = start(reads, size);
-    for (int i = 0; i < 3; i++)
-        hear(children[i]);
-    hold();
-    for (int i = 0; i < 3; i++)
-        end(children[i]);
+    hold_with(children, 3);
     return base + MIB + 3 * PROCESS + size + 3 * (size / 512);
 }
 
@@ -659,11 +655,7 @@ static size_t retaken(void) /* faults that are no copies of what forks share */
     take(size);
     for (int i = 0; i < 4; i++)
         children[i] = start(retakes, size / 20);
-    for (int i = 0; i < 4; i++)
-        hear(children[i]);
-    hold();
-    for (int i = 0; i < 4; i++)
-        end(children[i]);
+    hold_with(children, 4);
     return base + backed(size) + 4 * (PROCESS + size / 512 + backed(size / 20));
 }
 
@@ -680,11 +672,7 @@ static size_t shm_each(void) /* what only one process maps need not be anonymous
     take(size);
     for (int i = 0; i < 3; i++)
         children[i] = start(writes_shared_memory, size);
-    for (int i = 0; i < 3; i++)
-        hear(children[i]);
-    hold();
-    for (int i = 0; i < 3; i++)
-        end(children[i]);
+    hold_with(children, 3);
     return base + backed(size) + 3 * (PROCESS + size + size / 512 + backed(size / 4));
 }
 
@@ -755,11 +743,7 @@ static size_t p200(void)
     Child children[200];
     for (int i = 0; i < 200; i++)
         children[i] = start(holds, size);
-    for (int i = 0; i < 200; i++)
-        hear(children[i]);
-    hold();
-    for (int i = 0; i < 200; i++)
-        end(children[i]);
+    hold_with(children, 200);
     return base + 200 * (PROCESS + backed(size));
 }
 

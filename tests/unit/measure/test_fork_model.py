@@ -414,23 +414,30 @@ def test_faults_below_a_new_mark_are_growth_though_all_of_it_is_freed() -> None:
 
 
 @given(STEPS)
-def test_between_two_looks_processes_hold_no_more_than_their_most_growth(
+def test_between_two_looks_a_process_holds_no_more_than_at_them_and_it_gave_back(
     steps: list[list[tuple[str, int, int, int]]],
 ) -> None:
     family = Family()
-    family.fork(1)  # before there is anything to share
     for step in steps:
-        before, held = family.seen(), family.truth()
-        most = held
+        (before,) = family.seen()
+        most = before.anonymous
         for what, *where in step:
             if what in ("write", "free"):
                 happen(family, what, *where)
                 most = max(most, family.truth())
-        bound = held + sum(
-            now.most_growth_since(old)
-            for old, now in zip(before, family.seen(), strict=True)
-        )
-        assert most <= bound <= sum(family.peaks.values()) * PAGE
+        (now,) = family.seen()
+        larger = max(before.anonymous, now.anonymous)
+        assert most <= larger + now.given_back_since(before) <= now.peak
+
+
+def test_what_goes_from_one_process_to_the_next_was_not_held_by_both() -> None:
+    family, model = Family(), FollowedFamily()
+    family.fork(1)
+    for large, small in ((1, 2), (2, 1)) * 3:
+        family.free(small, range(100))
+        family.write(large, range(100))
+        model.look(family.seen())
+        assert model.passed == 0
 
 
 def test_what_a_parent_got_before_it_forked_is_no_growth_of_the_fork() -> None:

@@ -259,7 +259,7 @@ def test_what_was_taken_and_given_back_between_two_looks_is_within_the_bound(
         first = msgspec.structs.replace(first, confirmed=None, high=high)
     tracker.look(0.1, FORKS, first)
     second = counted(4 * HUNDRED, 1.0)
-    tracker.look(0.2, FORKS, msgspec.structs.replace(second, grown=HUNDRED))
+    tracker.look(0.2, FORKS, msgspec.structs.replace(second, passed=HUNDRED))
     peak = peak_of(tracker)
     assert (peak.value, peak.high) == (4 * HUNDRED, 5 * HUNDRED)
 

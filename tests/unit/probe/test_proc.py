@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from disks import is_on_a_disk
 from doctored import KIB, ZOMBIE, DoctoredProc, stat_text, status_text
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -348,16 +349,6 @@ def test_a_kernel_without_the_account_reports_nothing(
 def test_odd_text_is_refused_the_same_way(text: bytes) -> None:
     with pytest.raises((ValueError, KeyError)):
         parse_io(text)
-
-
-def is_on_a_disk(folder: Path) -> bool:
-    """Tell whether the kernel counts writes to *folder* as storage traffic."""
-    device = folder.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
-        return not any(
-            line.split()[2] == number and " - tmpfs " in line for line in mounts
-        )
 
 
 @linux

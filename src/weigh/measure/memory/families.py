@@ -62,14 +62,20 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
 
     def faults_since(self, old: "MemberReading") -> Bytes:
         """Return the bytes of faults that neither growth nor files explain."""
-        files = max(0, self.mapped - old.mapped)
-        growth = self.growth_since(old)
-        return max(0, self.faulted - old.faulted - growth - files)
+        return max(0, self._without_files(old) - self.growth_since(old))
 
-    def most_growth_since(self, old: "MemberReading") -> Bytes:
-        """Return by how much it may have grown for a moment: within its mark."""
-        growth = self.growth_since(old)
-        return max(growth, min(growth + self.faults_since(old), old.room))
+    def given_back_since(self, old: "MemberReading") -> Bytes:
+        """Return what it may have taken for a moment, within its mark.
+
+        What it still has is not in it: of memory that goes from one process to the
+        next, nothing shows that both held it.
+        """
+        most = max(self.growth_since(old), min(self._without_files(old), old.room))
+        return most - max(0, self.anonymous - old.anonymous)
+
+    def _without_files(self, old: "MemberReading") -> Bytes:
+        """Return the bytes of its faults since, but for those of files."""
+        return self.faulted - old.faulted - max(0, self.mapped - old.mapped)
 
 
 def corrected_estimate(
@@ -140,7 +146,9 @@ class ForkFamily:
         self.copies = 1.0
         self.members: dict[int, ForkMember] = {}
         self._doubt = GuessDoubt()
-        self.passed: Bytes = 0  # at most, that ended members copied since the last look
+        # at most, for a moment since the last look: copies of members that have ended,
+        # and what the others gave back
+        self.passed: Bytes = 0
         self._versions: Bytes = 0  # of copies that forks have shared since
         # faults of ended children that a member has not waited for
         self._unreaped: dict[int, Bytes] = {}
@@ -175,13 +183,15 @@ class ForkFamily:
         """Add one look at all members."""
         present = {seen.pid for seen in group}
         before = self.sizes()
-        # what an ended member shared, another one still holds: but for what only those
-        # that have ended shared with it, as old versions of what others copied
-        self.passed = self._copied_at_the_end(group)
         stayed = [seen for seen in group if seen.pid in before]
+        self.passed = self._copied_at_the_end(group) + sum(
+            seen.given_back_since(self.members[seen.pid].seen) for seen in stayed
+        )
         born = [seen for seen in group if seen.pid not in before]
         # an orphan may be a fork of a member that has ended, and has its pages
         has_orphan = any(seen.parent not in present for seen in born)
+        # what an ended member shared, another one still holds: but for what only those
+        # that have ended shared with it, as old versions of what others copied
         for pid in before.keys() - present:
             ended = self.members.pop(pid)
             shared = ended.seen.anonymous - ended.own

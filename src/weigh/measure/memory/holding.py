@@ -19,8 +19,8 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     ``kernel`` are page tables, stacks and the like, which count for the job too.
     ``guess`` is the part of the total that is assumed to be copies of shared pages.
     A count just made found ``confirmed`` of such guesses right; None without a count.
-    Processes that have ended since the look before may have copied ``passed`` before
-    that, and those that have not may have grown by ``grown`` for a moment.
+    For a moment since the look before, the tree may have held ``passed`` more than at
+    either look: copies of processes that have ended, and what others gave back.
     ``unmapped`` is the part of ``shared`` that no process maps. A count that the budget
     does not allow now leaves the bounds wide (``is_open``): it may be made once the
     processes rest.
@@ -39,7 +39,6 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     guess: Bytes = 0
     confirmed: float | None = None
     passed: Bytes = 0
-    grown: Bytes = 0
     unmapped: Bytes = 0
     is_open: bool = False
     is_account: bool = False

@@ -63,7 +63,6 @@ class SharedPages:
         self._families: dict[Hashable, ForkFamily] = {}
         self._files, self._shmem = PageOverlap(), PageOverlap()
         self._seen: dict[int, MemberReading] = {}  # at the look before
-        self._grown: Bytes = 0  # at most, at some moment since then
         self._pages = ReadablePages(tree)
 
     @property
@@ -118,7 +117,6 @@ class SharedPages:
         # only forks share anonymous pages, so each group of them is counted by itself
         groups: dict[Hashable, list[MemberReading]] = {}
         before, self._seen = self._seen, {}
-        self._grown = 0
         for first_reading in readings:
             pid, reading = first_reading.pid, first_reading
             times = self._tree.times(pid)
@@ -152,8 +150,6 @@ class SharedPages:
             )
             if seen is not None and member.faults_since(seen) > _LATE_FAULTS:
                 member = self._without_late_faults(member)
-            if seen is not None and seen.family == family:
-                self._grown += member.most_growth_since(seen)
             kept.append(reading)
             self._seen[pid] = member
             groups.setdefault(family, []).append(member)
@@ -198,7 +194,6 @@ class SharedPages:
             certainty="guessed" if is_guess else "counted",
             guess=sum(family.guess for family in self._families.values()),
             passed=sum(family.passed for family in self._families.values()),
-            grown=self._grown,
         )
 
     def _count(self, kept: Sequence[ProcessReading]) -> bool:
