@@ -267,8 +267,10 @@ def test_a_command_that_is_not_there_is_named(scan: CalledWeigh) -> None:
 @pytest.fixture
 def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Give a scan whose third size says that it began, and does not end by itself."""
+    # with a handler, Python sleeps on where a signal comes just before it sleeps
     script = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
         "if sys.argv[1] == '3': open('began', 'w').close(); time.sleep(999)"
     )
     argv = (sys.executable, "-m", "weigh", "scan", "n=1,2,3,4", "--")
