@@ -82,6 +82,14 @@ def test_a_file_left_between_the_look_and_the_search_counts_once(
     assert machine.beyond(mapped=0) == 96
 
 
+def test_what_is_mapped_between_the_look_and_the_search_is_no_file_that_nobody_maps(
+    machine: Machine,
+) -> None:
+    machine.level, machine.found = 1064, (64, 64, 0)
+    machine.given_back = -24
+    assert machine.beyond(mapped=40) == 0
+
+
 def test_no_change_makes_no_search(machine: Machine) -> None:
     machine.level, machine.found = 1096, (96, 0, 0)
     for _ in range(5):

@@ -128,9 +128,11 @@ class UnmappedMemory:
             found = self._files.search(folders)
             # a file that was mapped at the look, and no more at the search, would be
             # in both
-            if given_back() <= material_change(2 * mapped):
-                # what is mapped need not have been touched
-                unmapped = found.own - min(mapped, found.mapped)
+            less = given_back()
+            if less <= material_change(2 * mapped):
+                # what is mapped need not have been touched; and what a process has
+                # mapped since the look is in the file, but not in the look
+                unmapped = found.own - min(mapped - less, found.mapped)
                 is_same = abs(unmapped + found.closed - self._found) <= MIB
                 pause = 2 * self._pause if is_same else _SHORTEST_PAUSE
                 self._pause = min(pause, _LONGEST_PAUSE)
