@@ -11,16 +11,12 @@ from weigh.units import Seconds
 class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The waits that a user may notice; none is an option."""
 
-    # the progress of a task of weigh exec
-    first_look_at_task: Seconds = 2.0  # shorter ones need no forecast
-    between_looks_at_task: Seconds = 1.0  # the least: long ones are read less often
+    # the progress of a run, and of each task of weigh exec
+    first_look: Seconds = 2.0  # shorter ones need no forecast
+    between_looks: Seconds = 1.0  # the least: long ones are looked at less often
     longest_between_looks: Seconds = 5.0
     progress_file: Seconds = 10.0  # between its versions
     remaining_time: Seconds = 5.0  # between estimates of it
-    # the progress of weigh run
-    first_read_of_run: Seconds = 1.0  # short runs need none
-    forecast_of_run: Seconds = 1.0  # between forecasts
-    first_drawing: Seconds = 2.0  # short runs draw nothing
     # checkpoints of records, which survive a kill -9
     checkpoint_of_run: Seconds = 10.0
     idle_checkpoint: Seconds = 60.0  # of a tree that uses no CPU

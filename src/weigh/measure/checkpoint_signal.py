@@ -11,6 +11,7 @@ from weigh.probe.proc import ProcTree
 from weigh.regular_file import file_head
 from weigh.units import Seconds, parse_duration
 
+NO_TIME_LIMIT = "no time limit is known, so no checkpoint signal: add --time"
 # signals that have a handler, that are blocked; proc(5)
 _MASKS = (b"SigCgt:", b"SigBlk:")
 # the first two cannot be caught

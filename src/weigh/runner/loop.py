@@ -537,11 +537,14 @@ class TaskLoop:
         def runs_on(attempt: TaskAttempt) -> bool:
             return attempt.state.stop is None and attempt.record in self._running
 
-        for attempt, evidence in self._progress.lost():
+        lost, stuck = self._progress.lost, self._progress.stuck
+        while lost:
+            attempt, evidence = lost.popleft()
             if runs_on(attempt):
                 attempt.state.evidence = evidence
                 self._stopper.stop(attempt, "diverged", signal.SIGTERM)
-        for attempt, evidence, size in self._progress.stuck():
+        while stuck:
+            attempt, evidence, size = stuck.popleft()
             if runs_on(attempt):
                 self._end_stuck(attempt, evidence, size)
 

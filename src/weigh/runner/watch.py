@@ -205,6 +205,8 @@ class AttemptWatcher:
             watcher.on_set_aside = self.set_aside
             first = waits.times.first_checkpoint_of_task
             watcher.call_at(partial(self._checkpoint, watched), first)
+            look = partial(self._progress.look, watched)
+            watcher.call_at(look, waits.times.first_look)
             # the nodes are a task's own only if it is the only one at a time
             if self._slots == 1:
                 watcher.call_at(partial(self._look_at_nodes, watched), _FIRST_NODES)
@@ -230,7 +232,7 @@ class AttemptWatcher:
                 looks += 1
                 if looks % _MOST_LOOKS == 0:
                     self._drain()
-        self._progress.look(now, self._watched.values())
+        self._progress.write_if_due(now)
 
     def _look_at(self, watched: SampledAttempt) -> None:
         watcher = watched.watcher
@@ -308,17 +310,17 @@ class AttemptWatcher:
         self, attempt: TaskAttempt, watched: SampledAttempt | None
     ) -> RunMeasurement:
         """Return the measurement of an attempt; leave out a part that fails."""
-        seq = attempt.seq
+        seq, headway = attempt.seq, None
+        # first: its files are closed whatever fails
+        with self._noting_task("progress of", seq):
+            headway = self._progress.ended(attempt)
         measured = attempt_measurement(
             attempt, None if watched is None else watched.watcher
         )
         if watched is not None and watched.nodes is not None:
             with self._noting_task("nodes of", seq):
                 measured = watched.nodes.finish(measured)
-        with self._noting_task("progress of", seq):
-            headway = self._progress.ended(attempt)
-            if headway is not None:
-                measured = msgspec.structs.replace(measured, progress=headway)
+        measured = msgspec.structs.replace(measured, progress=headway)
         if attempt.state.channel is not None:
             with self._noting_task("regions of", seq):
                 measured = self._context.add_regions(attempt.state.channel, measured)

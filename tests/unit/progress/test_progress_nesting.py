@@ -9,7 +9,7 @@ import pytest
 from recorded import time_left
 
 from weigh.measure.output import WatchedOutput
-from weigh.measure.progress_reader import ProgressReader
+from weigh.measure.progress_follower import ProgressReader
 from weigh.model.record import ReportedProgress
 from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.reader import RunProgressReader

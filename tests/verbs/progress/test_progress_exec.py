@@ -142,8 +142,8 @@ def test_a_task_gets_the_checkpoint_signal_before_its_timeout(tasks: Tasks) -> N
     options = ("-j", "2", "--timeout", "4", "--checkpoint-signal", "USR1@2s")
     out, err = end(tasks.start("python handles.py", "sleep 3", options=options))
     assert "2 of 2 tasks done" in out
-    assert "task 1: sent USR1" in err
-    assert "task 2: no process has a handler for USR1" in err
+    assert "task 1: sent USR1, " in err
+    assert "task 2: USR1 not sent: no process has a handler for it\n" in err
 
 
 def test_a_task_that_will_be_too_late_is_reported_once(tasks: Tasks) -> None:

@@ -1,24 +1,34 @@
-"""Read a run's progress from its output and from its event file."""
+"""Follow the progress of a run: of ``weigh run``, and of each task of ``weigh exec``.
 
+It is read from the run's output and from its event file.
+"""
+
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from weigh import waits
 from weigh.lazy_modules import lazy_module
+from weigh.measure.checkpoint_signal import CheckpointSignal
 from weigh.measure.output import Feed, WatchedOutput
 from weigh.model.record import ReportedProgress
+from weigh.progress.notices import LimitWatch, StallWatch
 from weigh.progress.reader import RunProgressReader
 from weigh.store.lines import UNREADABLE
-from weigh.units import Seconds
+from weigh.units import Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.measure.region import channel
+    from weigh.measure.watcher import TreeWatcher
 else:  # each is imported when it is first used
     channel = lazy_module("weigh.measure.region.channel")
 
+# of the time so far: long runs are looked at less often, as their end is less urgent
+_OF_ELAPSED = 0.02
 _COUNTED = "(step|iteration|iter|epoch|batch|timestep)"
 _STEP_NAME = re.compile(f"(?:global_|train_|n_)?{_COUNTED}")
 _TOTAL_NAME = re.compile(f"(?:total|max|num)_{_COUNTED}e?s")
@@ -164,3 +174,105 @@ class _EventChannel:
 def _forecast_order(forecast: ReportedProgress) -> tuple[bool, float, bool]:
     remaining = forecast.remaining
     return remaining is not None, remaining or 0.0, forecast.total is not None
+
+
+class ProgressFollower:
+    """Follows one run: forecasts its end, warns, and sends the checkpoint signal.
+
+    Times are seconds since the run's start. ``forecast`` is the latest one, None while
+    nothing is counted. ``work`` is the CPU time used, also by processes that are gone.
+    """
+
+    def __init__(
+        self,
+        reader: ProgressReader,
+        stalls: StallWatch,
+        *,
+        notify: Callable[[str], None],
+        warn: Callable[[str], None],
+        send: Callable[[int], int],
+    ) -> None:
+        """*send* sends a signal, and returns how many processes have got it.
+
+        A warning may be of two lines.
+        """
+        self.reader = reader
+        self.forecast: ReportedProgress | None = None
+        self.work: Seconds = 0.0
+        self._stalls = stalls
+        self._notify = notify
+        self._warn = warn
+        self._send = send
+        self._limits: LimitWatch | None = None
+        self._checkpoint: CheckpointSignal | None = None  # None: none, or it was sent
+        self._cpu_time: Seconds = 0.0
+
+    def set_limit(
+        self, limits: LimitWatch, checkpoint: CheckpointSignal | None
+    ) -> None:
+        """Note the time limit once it is known, and the signal to send before it."""
+        self._limits = limits
+        self._checkpoint = checkpoint
+
+    def look(self, run: "TreeWatcher") -> Seconds:
+        """Read new output, and say what is due; return the seconds until the next look.
+
+        The first look comes when a program has had the time to install its handlers.
+        """
+        now = run.elapsed()
+        self.reader.look(now)
+        self.forecast = self.reader.forecast(now)
+        until_signal = self._time_until_signal(now)
+        warnings = [
+            self._stalls.look(
+                now,
+                cpu_time=self._work_of(run),
+                wrote_at=self.reader.wrote_at,
+                gpu_idle=run.gpu_idle(),
+            )
+        ]
+        if self._limits is not None:
+            warnings.append(self._limits.look(now, self.forecast))
+        for warning in filter(None, warnings):
+            self._warn(warning)
+        pause = max(waits.times.between_looks, now * _OF_ELAPSED)
+        # the signal is never late
+        return min(pause, waits.times.longest_between_looks, until_signal)
+
+    def finish(self, current_time: Seconds, *, is_through: bool) -> None:
+        """Read the rest of the output, and close it.
+
+        *is_through*: the run has completed. One that failed did not do all its steps.
+        """
+        try:
+            self.reader.look(current_time)
+            found = self.reader.forecast(current_time, is_through=is_through)
+            self.forecast = found or self.forecast
+        finally:
+            self.reader.close()
+
+    def _time_until_signal(self, current_time: Seconds) -> Seconds:
+        """Return the seconds until the checkpoint signal; send it if it is due."""
+        wanted = self._checkpoint
+        if wanted is None or self._limits is None:
+            return math.inf
+        left = self._limits.limit - current_time
+        if left > wanted.before:
+            return left - wanted.before
+        # only once, whether it can be sent or not
+        self._checkpoint = None
+        if self._send(wanted.number):
+            words = f"sent {wanted.name}, {format_duration(max(0.0, left))}"
+            self._notify(f"{words} before the time limit")
+        else:
+            self._notify(f"{wanted.name} not sent: no process has a handler for it")
+        return math.inf
+
+    def _work_of(self, run: "TreeWatcher") -> Seconds:
+        """Return the CPU time used so far, the sum of its changes."""
+        times = (one.cpu_time for one in reversed(run.samples))
+        latest = next((one for one in times if one is not None), 0.0)
+        # abs: without a clock it is that of live processes, and falls when one ends
+        self.work += abs(latest - self._cpu_time)
+        self._cpu_time = latest
+        return self.work
