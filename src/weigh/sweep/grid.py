@@ -114,7 +114,6 @@ def _condition_error(condition_text: str, why: str) -> FormatError:
 
 
 MOST_COMBINATIONS = 10_000_000  # that are tested, one by one, in a minute
-MOST_DRAWS = MOST_VALUES
 
 
 class ParameterCombination(msgspec.Struct, frozen=True):
@@ -230,11 +229,11 @@ def drawn_combinations(
         UsageError: hardly any combination of a large grid meets the conditions, or
             *task_count* is more than a million.
     """
-    if not 0 < task_count <= MOST_DRAWS:
-        raise UsageError(f"--random {task_count}: a number from 1 to {MOST_DRAWS:,}")
+    if not 0 < task_count <= MOST_VALUES:
+        raise UsageError(f"--random {task_count}: a number from 1 to {MOST_VALUES:,}")
     # to go through millions takes a minute; one that is drawn again does not count
     drawn: dict[int, None] = {}
-    for _ in range(2 * MOST_DRAWS if grid.size > MOST_DRAWS else 0):
+    for _ in range(2 * MOST_VALUES if grid.size > MOST_VALUES else 0):
         index = chance.randrange(grid.size)
         if not conditions or _meets_all(grid, index, conditions):
             drawn[index] = None
@@ -244,7 +243,7 @@ def drawn_combinations(
         kept = matching_combinations(grid, conditions)
         return chance.sample(kept, min(task_count, len(kept)))
     raise UsageError(
-        f"only {len(drawn):,} of {2 * MOST_DRAWS:,} combinations drawn meet the "
+        f"only {len(drawn):,} of {2 * MOST_VALUES:,} combinations drawn meet the "
         "conditions (draw fewer, or narrow the values themselves)"
     )
 

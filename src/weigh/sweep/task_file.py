@@ -27,10 +27,9 @@ _WHOLE = re.compile(
 )
 # what a scheduler or the kernel reads in a script; a space in between is a typing error
 # in a directive, if an option follows
-_DIRECTIVE = re.compile(
-    rb"#(?:SBATCH|PBS|BSUB)\b|#+\s*(?:SBATCH|PBS|BSUB)\s+-|#\$\s*-[a-zA-Z]"
+_OF_A_SCRIPT = re.compile(
+    rb"\s*#(?:!\s*/|(?:SBATCH|PBS|BSUB)\b|#*\s*(?:SBATCH|PBS|BSUB)\s+-|\$\s*-[a-zA-Z])"
 )
-_INTERPRETER = re.compile(rb"#!\s*/")
 _THEN = re.compile(rb"\s*#\s*weigh:\s*then\b\s*(.*?)\s*", re.IGNORECASE)
 _DISBATCH = re.compile(rb"#\s*DISBATCH\s+\w")  # disBatch's own directives
 # a line that only changes the shell which the next line does not get
@@ -194,10 +193,7 @@ def makes_a_script(raw_line: bytes, *, is_first: bool = False) -> bool:
     # only in the first line, where the kernel reads it; "#!" further down is a comment
     if is_first and bare.startswith(b"#!"):
         return True
-    bare = bare.lstrip()
-    if bare[:1] != b"#":
-        return False
-    return (_INTERPRETER.match(bare) or _DIRECTIVE.match(bare)) is not None
+    return _OF_A_SCRIPT.match(bare) is not None
 
 
 def has_open_quote(text: bytes) -> bool:

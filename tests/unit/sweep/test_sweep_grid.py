@@ -108,7 +108,7 @@ def test_a_draw_from_a_huge_grid_tests_few_of_its_combinations() -> None:
 def test_a_draw_meets_the_conditions_also_where_draws_do_not_find_them(
     most_draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "MOST_DRAWS", most_draws)
+    monkeypatch.setattr(room, "MOST_VALUES", most_draws)
     grid = grid_of("a=1..100", "b=1..100")
     holds = parse_condition("a == b", grid.names)
     drawn = drawn_combinations(grid, [holds], 1000, random.Random(1))
@@ -116,7 +116,7 @@ def test_a_draw_meets_the_conditions_also_where_draws_do_not_find_them(
 
 
 def test_a_draw_that_finds_too_few_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_DRAWS", 1000)
+    monkeypatch.setattr(room, "MOST_VALUES", 1000)
     grid = grid_of("a=1..20000", "b=1..20000")
     holds = parse_condition("a == 1 and b == 1", grid.names)
     with pytest.raises(UsageError, match="of 2,000 combinations drawn"):
