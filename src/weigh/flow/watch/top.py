@@ -22,6 +22,8 @@ class RunFollower:
         """Observe the process *leader* and its descendants."""
         self._leader = leader
         self._tree = ProcTree(leader)
+        # it is no descendant of weigh top, so a walk would not find it
+        self._tree.adopt(leader)
         self._fork_filter = ForkFilter(self._tree)
         self._gauge = TreeMemoryGauge(self._tree, is_alone=False)
         self._peak: Bytes = 0
@@ -34,10 +36,7 @@ class RunFollower:
 
     def look(self, written: TopRun) -> TopRun | None:
         """Add the current figures to those *written*; None if no process is left."""
-        found = self._tree.read()
-        leader = self._tree.reading(self._leader)
-        # a leader that has ended is read no more, its descendants are
-        readings, _ = self._fork_filter.sift([leader, *found] if leader else found)
+        readings, _ = self._fork_filter.sift(self._tree.read())
         if not readings:
             return None
         # what is written includes what happened before weigh top was started
@@ -58,7 +57,7 @@ class RunFollower:
         """Return the CPUs busy since the look before; None at the first."""
         before, now = self._last, time.monotonic()
         # a zombie keeps its CPU time until its parent reaps it
-        times = map(self._tree.times, dict.fromkeys([self._leader, *self._tree.pids()]))
+        times = map(self._tree.times, self._tree.pids())
         cpu_time = sum(one.cpu_time for one in times if one is not None)
         self._last = now, cpu_time
         if before is None or now <= before[0]:
