@@ -195,7 +195,7 @@ def estimate(records: Sequence[Record], size_name: str) -> SizeEstimate:
     return SizeEstimate(
         by=readings.by,
         group=readings.group,
-        records=readings.records,
+        records=len(readings.completed),
         memory=_fit_of_quantity(readings, "memory", readings.memory_failure),
         gpu_memory=_fit_of_quantity(readings, "gpu_memory", readings.gpu_failure),
         time=_fit_of_quantity(readings, "time"),

@@ -296,7 +296,7 @@ class RunHistory:
 
     def _most_seen(self) -> HistoryView:
         """Return the most seen ever at low risk, else of the latest runs."""
-        if self._risk == "low" or self.runs <= WINDOW:
+        if self._risk == "low":
             return HistoryView(MOST_SEEN, self._top[0], self.runs, self._top)
         top = largest_of(run.value for run in self._latest)
         return HistoryView(MOST_SEEN, top[0], len(self._latest), top)

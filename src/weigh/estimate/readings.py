@@ -108,7 +108,7 @@ class SizeReadings(msgspec.Struct, frozen=True, kw_only=True):
     by: str  # names of the size's parameters, joined by *
     group: ReadingsGroup
     rows: tuple[SizeReading, ...]
-    records: int  # completed ones
+    completed: tuple[Record, ...]  # that were read
     memory_failure: MemoryFailure | None = None
     gpu_failure: MemoryFailure | None = None
     notes: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def read(records: Sequence[Record], size_names: Sequence[str]) -> SizeReadings:
         by=_TIMES.join(size_names),
         group=group,
         rows=rows,
-        records=len(done),
+        completed=tuple(done),
         memory_failure=_smallest_failure(burst, size_names, gpu=False),
         gpu_failure=_smallest_failure(burst, size_names, gpu=True),
         notes=(
@@ -159,24 +159,6 @@ def read(records: Sequence[Record], size_names: Sequence[str]) -> SizeReadings:
             *_lengths_vary(done),
         ),
     )
-
-
-def completed_records(
-    records: Sequence[Record], size_names: Sequence[str]
-) -> list[Record]:
-    """Return the completed records that `read` uses.
-
-    Raises:
-        UsageError: no record has the parameters.
-    """
-    having = _records_with_size(records, size_names)
-    groups = groups_of(having)
-    group = _largest_group(having, groups)
-    return [
-        record
-        for record, other in zip(having, groups, strict=True)
-        if other == group and record.state == "COMPLETED"
-    ]
 
 
 def size_of(record: Record, size_names: Sequence[str]) -> float:

@@ -34,7 +34,6 @@ from weigh.render.printable import (
 from weigh.render.request_lines import (
     any_layout_lines,
     lines_behind_name,
-    named_lines,
     packed_lines,
     request_note_lines,
 )
@@ -394,7 +393,7 @@ def _ranks_rows(ranks: Sequence[RecordedRank]) -> Iterator[ShownRow]:
         span = range_text(format_size(least), format_size(most), "and")
         each = format_size(most) if most <= least * _SURE else f"between {span}"
         yield ShownRow("ranks", f"{len(ranks)}, each {each} (RSS)", is_summary=True)
-    if len(ranks) > 1:
+    if ranks:  # most runs have none, and need no import
         for note in joined_ranks.imbalance_notes(ranks):
             yield ShownRow("", note, is_summary=True)
 
@@ -540,9 +539,5 @@ def _run_request_lines(
 
 def _folded_row(row: ShownRow, name_width: int = _NAME) -> Iterator[str]:
     """Write one row, folded if it is too long."""
-    if name_width == _NAME:
-        yield from named_lines(row.name, row.text, indent=2, name_width=name_width)
-        return
-    # breaking long words takes an import, which is too slow after each run
     parts = columns.wrap_by_columns(printable_text(row.text), WIDTH - 2 - name_width)
     yield from lines_behind_name(row.name, parts, name_width=name_width)

@@ -15,11 +15,7 @@ from weigh.errors import UsageError
 from weigh.estimate.advice import MemoryLimit
 from weigh.estimate.estimate import SizeEstimate
 from weigh.estimate.fit import Quantity, caveats
-from weigh.model.record import (
-    Record,
-    RecordedHost,
-    RunOutcome,
-)
+from weigh.model.record import JvmHeap, Record, RecordedHost, RunOutcome
 from weigh.units import GIB, MIB
 
 A_LINE = on_a_line(8, 16, 32)
@@ -115,6 +111,10 @@ LEFT_OUT: list[tuple[Record, str]] = [
     (
         sized_run(64, GIB, command=("python", "train.py", "64")),
         "another command, python train.py {batch_size}",
+    ),
+    (
+        sized_run(64, GIB, jvm=JvmHeap(GIB, flags=("-Xmx1g",))),
+        "another limit of memory, -Xmx=1g",
     ),
     (sized_run(64, GIB, state="FAILED"), "it did not complete"),
 ]

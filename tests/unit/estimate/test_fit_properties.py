@@ -154,6 +154,7 @@ def test_a_size_that_failed_is_never_held(
 
 
 @given(st.integers(1, 5000), st.integers(0, 5000))
+@example(batch=7, largest=2)  # a prime number: one sample each
 def test_micro_batches_make_up_the_batch_exactly_in_the_fewest_steps(
     batch: int, largest: int
 ) -> None:

@@ -68,8 +68,12 @@ def test_a_start_up_that_came_in_steps_is_not_extrapolated() -> None:
     assert extrapolate(growth, 3600.0).high == growth.peak
 
 
-def test_a_rise_within_half_a_minute_is_no_growth_but_is_extrapolated() -> None:
-    times, memory = simulated(lambda x: 1 + x)
+@pytest.mark.parametrize("peak_at", [2.0, 0.4])
+def test_a_rise_within_half_a_minute_is_no_growth_but_is_extrapolated(
+    peak_at: float,
+) -> None:
+    """Also where a peak of its own hides it."""
+    times, memory = simulated(lambda x: 3 if peak_at < x < peak_at + 0.02 else 1 + x)
     short = [time * 0.9 * START_UP / SECONDS for time in times]
     growth = known_growth(short, memory)
     assert growth.growing is None

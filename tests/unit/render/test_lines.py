@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sessions import check_session
 from some_requests import REQUESTS
@@ -40,6 +40,7 @@ SIZES = st.integers(1, 900).map(lambda size: round(size * 1.037 * MIB))
 
 
 @given(low=SIZES, value=SIZES, high=SIZES, time=st.floats(0.01, 1e5))
+@example(low=900 * MIB, value=1200 * MIB, high=1500 * MIB, time=1e5)  # too long by 4
 def test_the_line_of_memory_breaks_before_its_course(
     low: int, value: int, high: int, time: float
 ) -> None:

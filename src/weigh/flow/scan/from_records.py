@@ -23,7 +23,7 @@ from weigh.estimate.advice import (
 from weigh.estimate.curve import LARGEST_SIZE, size_text
 from weigh.estimate.estimate import SizeEstimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
-from weigh.estimate.readings import completed_records, varying_parameters
+from weigh.estimate.readings import read, varying_parameters
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import as_jobs_ended
@@ -244,7 +244,7 @@ def scan_answer_of_records(
     """
     tasks = _per_task(records, size_name)
     made = estimate(tasks or records, size_name)
-    used = completed_records(records, made.by.split("*"))
+    used = read(records, made.by.split("*")).completed
     # the GPUs of the runs are of interest only if no other was named
     own = () if parsed.has_gpu else limits_measured_on(used)
     options = FitOptions(target=parsed.target, limits=(*own, *parsed.limits))
