@@ -25,7 +25,6 @@ from weigh.probe.proc import ProcTree, usable_proc
 from weigh.probe.visible import ORDER, VARIABLE
 from weigh.process_ids import is_own_proc
 from weigh.regular_file import file_head
-from weigh.units import Seconds
 
 _CHOICE = (VARIABLE, ORDER)  # variables that choose GPUs
 
@@ -62,11 +61,11 @@ def _watched_to_the_end(
     pid: int, watcher: TreeWatcher, wakeup: signals.SignalWakeup, watch: WatchSettings
 ) -> RunMeasurement:
     watcher.look_if_due()
-    cpu_before = cpu_time = _cpu_time(watcher.tree)
+    cpu_before = watcher.cpu_time()
     end_signal: int | None = None
 
     def measurement(*, has_ended: bool = False) -> RunMeasurement:
-        usage = Usage(watcher.elapsed(), cpu_time - cpu_before)
+        usage = Usage(watcher.elapsed(), watcher.cpu_time() - cpu_before)
         known = kernel_measurement(
             usage, watcher.started, has_ended=has_ended, end_signal=end_signal
         )
@@ -75,8 +74,6 @@ def _watched_to_the_end(
     RunCheckpoints(watcher, lambda: watch.checkpoint(measurement(), pid))
     # a process that ended and is not reaped yet is in no sample
     while end_signal is None and (not watcher.samples or watcher.samples[-1].processes):
-        # the sum falls when a process ends: the most is kept
-        cpu_time = max(cpu_time, _cpu_time(watcher.tree))
         # signals are for weigh here: the watched process gets none of them
         info = wakeup.wait(watcher.pause())
         if info is not None and wakeup.is_stop_request(info.si_signo):
@@ -86,12 +83,6 @@ def _watched_to_the_end(
         watcher.look_if_due()
     watcher.finish()
     return measurement(has_ended=True)
-
-
-def _cpu_time(tree: ProcTree) -> Seconds:
-    """Return the CPU time of all present processes."""
-    times = map(tree.times, tree.pids())
-    return sum(each.cpu_time for each in times if each is not None)
 
 
 def command_of_process(pid: int) -> list[str]:

@@ -37,19 +37,28 @@ GpuListener = Callable[[tuple[GpuDevice, ...], tuple[GpuReading, ...]], None]
 
 
 class ReadingBudget:
-    """The time that readings may take: a share of all, and a credit."""
+    """Readings at intervals, or less often where they are dear.
 
-    def __init__(self, share: float, credit: Seconds = _CREDIT) -> None:
+    They may take a share of all time, and a credit; ``due_at`` is when the next one is.
+    """
+
+    def __init__(
+        self, interval: Seconds, share: float, *, credit: Seconds = _CREDIT
+    ) -> None:
+        self.due_at: Seconds = 0.0
+        self._interval = interval
         self._share = share
         self._left = self._credit = credit
         self._paid_at: Seconds = 0.0
 
-    def pause_after(self, spent: Seconds, current_time: Seconds) -> Seconds:
+    def pay(self, spent: Seconds, current_time: Seconds) -> Seconds:
         """Pay for a reading; return the seconds until the next can be paid for."""
         earned = self._share * (current_time - self._paid_at)
         self._left = min(self._credit, self._left + earned) - spent
         self._paid_at = current_time
-        return max(0.0, -self._left / self._share)
+        pause = max(self._interval, -self._left / self._share)
+        self.due_at = current_time + pause
+        return pause
 
 
 class ReadingSchedule:
@@ -59,25 +68,22 @@ class ReadingSchedule:
     """
 
     def __init__(self, interval: Seconds) -> None:
-        self._interval = interval
-        self._activity_at: Seconds = 0.0
-        self._memory_budget = ReadingBudget(_MEMORY_SHARE)
-        self._activity_budget = ReadingBudget(_ACTIVITY_SHARE)
+        self._longest = max(interval, _LONGEST_PAUSE)
+        self._memory = ReadingBudget(interval, _MEMORY_SHARE)
+        self._activity = ReadingBudget(_ACTIVITY_INTERVAL, _ACTIVITY_SHARE)
 
     def is_activity_due(self, current_time: Seconds) -> bool:
         """Return whether the next reading is of all figures."""
-        return current_time >= self._activity_at
+        return current_time >= self._activity.due_at
 
     def rest_after(
         self, spent: Seconds, current_time: Seconds, *, activity: bool
     ) -> Seconds:
         """Return the seconds until the next reading, after one that took *spent*."""
         if activity:
-            pause = self._activity_budget.pause_after(spent, current_time)
-            self._activity_at = current_time + max(_ACTIVITY_INTERVAL, pause)
-            return self._interval
-        pause = self._memory_budget.pause_after(spent, current_time)
-        return max(self._interval, min(pause, _LONGEST_PAUSE))
+            self._activity.pay(spent, current_time)
+            spent = 0.0  # on memory alone
+        return min(self._memory.pay(spent, current_time), self._longest)
 
 
 class TreeGpuAccounts:
@@ -229,7 +235,9 @@ class GpuSampler(TreeGpuAccounts):
         A slow driver is rarely queried for the bus: meanwhile memory is not read.
         """
         schedule, turns = ReadingSchedule(self.interval), cycle(self.accounts.values())
-        bus_at = time.monotonic() + _FIRST_BUS
+        # without a credit: a dear reading is paid for before the next
+        bus = ReadingBudget(_BUS_INTERVAL / len(self.accounts), _BUS_SHARE, credit=0.0)
+        bus.due_at = time.monotonic() + _FIRST_BUS
         rest = self.interval
         while not self._stopping.wait(rest):
             before = time.thread_time()
@@ -240,14 +248,13 @@ class GpuSampler(TreeGpuAccounts):
             spent = (time.thread_time() - before) / len(self.accounts)
             began = time.monotonic()
             rest = schedule.rest_after(spent, began, activity=is_due)
-            if began < bus_at:
+            if began < bus.due_at:
                 continue
             account = next(turns)
             traffic = self._answer(partial(probe.bus_traffic, account.device.uuid))
             with self._lock:
                 account.take_bus(traffic)
-            took = time.monotonic() - began
-            bus_at = began + max(_BUS_INTERVAL / len(self.accounts), took / _BUS_SHARE)
+            bus.pay(time.monotonic() - began, began)
 
     def _look(self, probe: GpuProbe, *, activity: bool) -> None:
         readings = self._answer(partial(probe.read, activity=activity))

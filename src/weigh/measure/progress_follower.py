@@ -135,11 +135,8 @@ class _EventChannel:
             return
         # the last piece is not a whole line yet
         *lines, self._rest = b"".join(chunks).split(b"\n")
-        decoder = msgspec.json.Decoder(channel.BatchesLine | channel.EventLine)
+        decoder = msgspec.json.Decoder(channel.RegionLine)
         for text in lines:
-            # other lines need not be decoded
-            if not text.startswith((b'{"line":"batches"', b'{"line":"event"')):
-                continue
             with suppress(*UNREADABLE):
                 self._take(decoder.decode(text), current_time)
 
@@ -148,18 +145,15 @@ class _EventChannel:
         if self._file is not None:
             self._file.close()
 
-    def _take(self, line: object, current_time: Seconds) -> None:
-        if isinstance(line, channel.BatchesLine):
+    def _take(self, line: "channel.RegionLine", current_time: Seconds) -> None:
+        if line.loops:
             self._first = self._first or line.process
-            if line.process == self._first:
-                self._has_loop = True
-                loop = line.batches
-                self.reader.report(
-                    loop.count, loop.total, current_time, "weigh.batches"
-                )
+        for loop in line.loops.values() if line.process == self._first else ():
+            self._has_loop = True
+            self.reader.report(loop.count, loop.total, current_time, "weigh.batches")
         # a loop that weigh times counts itself, and better than events
-        elif isinstance(line, channel.EventLine) and not self._has_loop:
-            self._take_event(line.event.name.lower(), line.event.value, current_time)
+        for event in line.events if not self._has_loop else ():
+            self._take_event(event.name.lower(), event.value, current_time)
 
     def _take_event(self, name: str, value: object, current_time: Seconds) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):

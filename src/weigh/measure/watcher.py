@@ -413,8 +413,12 @@ class TreeWatcher:
     def _cpu_time(
         self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> Seconds | None:
-        """Add up the live processes' CPU time, at most every half second."""
-        if current_time - self._times_read < TIMES_INTERVAL:
+        """Add up the live processes' CPU time, at most every half second.
+
+        At each look at a run that was joined: nobody reaps its processes.
+        """
+        pause = 0.0 if self._run.has_begun else TIMES_INTERVAL
+        if current_time - self._times_read < pause:
             return None
         self._times_read = current_time
         times = [self.tree.times(reading.pid) for reading in readings]

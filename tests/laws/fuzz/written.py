@@ -5,12 +5,7 @@ from msgspec.structs import replace
 from some_jobs import Task, record_of
 from some_requests import PLAIN_PLAN, a_submitted_job
 
-from weigh.measure.region.channel import (
-    BatchesLine,
-    EventLine,
-    PhaseLine,
-    ProcessLine,
-)
+from weigh.measure.region.channel import RegionLine
 from weigh.model.gpu import GpuUsage
 from weigh.model.job import ElementState
 from weigh.model.record import BatchTimes, ProgramEvent, ProgramPhase, RecordedRank
@@ -42,15 +37,15 @@ POLL = _lines(
 )
 PROGRESS = _lines(RunningProgress(run="r1", time=1.0, slots=2))
 CHANNEL = _lines(
-    ProcessLine(
+    RegionLine(
         "1:0",
         RecordedRank(0, "cn1", 1),
         1 << 21,
         (GpuUsage(uuid="GPU-1", name="V100"),),
+        ((("load",), _PHASE),),
+        {"a": BatchTimes(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)},
+        (ProgramEvent("epoch", 1.5, 2),),
     ),
-    PhaseLine("1:0", ("load",), _PHASE),
-    BatchesLine("1:0", "a", BatchTimes(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
-    EventLine("1:0", ProgramEvent("epoch", 1.5, 2)),
 )
 EVENTS = _lines(
     RunOpened("r1", 1.0, HERE, _THIS, "tasks.txt", 2, "1.0"),

@@ -66,10 +66,7 @@ class _StepPhase:
             f'"end":{now!r},"wall_time":{now - began!r}{used},'
             f'"source":"{self._source}"}}'
         )
-        return (
-            f'{{"line":"phase","process":"{self._process}","path":[{name}],'
-            f'"phase":{phase}}}\n'
-        )
+        return f'{{"process":"{self._process}","phases":[[[{name}],{phase}]]}}\n'
 
 
 def _run_sweep_step(

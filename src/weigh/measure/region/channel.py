@@ -10,7 +10,9 @@ the same for all processes of a machine.
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -27,7 +29,10 @@ from weigh.model.record import (
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.units import KIB, MIB, Bytes, Seconds
 
-_RankPath = tuple[int, tuple[str, ...]]  # -1 without ranks; names of phases
+_Timed = TypeVar("_Timed", ProgramPhase, BatchTimes)
+# names of the phases around one and its own, the outermost first
+PhasePath = tuple[str, ...]
+_RankPath = tuple[int, PhasePath]  # -1 without ranks
 VARIABLE = "WEIGH_CHANNEL"
 BOUND = "upper bound: the process's high-water mark, not reset"
 clock = time.perf_counter if sys.platform == "win32" else time.monotonic
@@ -45,41 +50,21 @@ _SHARE = 0.02
 MARK_SLACK = 64 * KIB
 
 
-class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
-    """A measuring process so far; its name is unique even if its id is used again."""
+class RegionLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A measuring process so far, and what has changed in it since its last line.
+
+    Its name is unique even if its id is used again.
+    """
 
     process: str
     rank: RecordedRank | None = None  # None: there are no ranks
     # its own peak, written before its high-water mark is reset
     memory: Bytes | None = None
     gpus: tuple[GpuUsage, ...] = ()  # that it can see
-
-
-class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
-    """A phase so far, at its place in the nesting; no calls until it has ended once."""
-
-    process: str
-    # names of the phases around it and its own, the outermost first
-    path: tuple[str, ...]
-    phase: ProgramPhase
-
-
-class BatchesLine(msgspec.Struct, frozen=True, tag_field="line", tag="batches"):
-    """A loop so far."""
-
-    process: str
-    loop: str  # size and length of the loop, see `RegionTracker`
-    batches: BatchTimes
-
-
-class EventLine(msgspec.Struct, frozen=True, tag_field="line", tag="event"):
-    """An event."""
-
-    process: str
-    event: ProgramEvent
-
-
-Line = ProcessLine | PhaseLine | BatchesLine | EventLine
+    # so far; no calls until one has ended once
+    phases: tuple[tuple[PhasePath, ProgramPhase], ...] = ()
+    loops: dict[str, BatchTimes] = {}  # so far, by size and length
+    events: tuple[ProgramEvent, ...] = ()
 
 
 class RegionFile:
@@ -105,16 +90,16 @@ class RegionFile:
         self._written = 0  # bytes
         self._kept: Bytes = 0  # the highest peak that was written before a reset
         self._began = self._due = clock()
-        self.write([ProcessLine(self.process, self.rank)])
+        self.write(RegionLine(self.process, self.rank))
         # the first line has reached the file
         self.is_under_weigh_run = bool(self._path)
 
-    def write(self, lines: Iterable[Line]) -> None:
-        """Write *lines* now."""
+    def write(self, line: RegionLine) -> None:
+        """Write *line* now."""
         if not self._path:
             return
         # one write in append mode: lines of several processes do not mix
-        text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        text = msgspec.json.encode(line) + b"\n"
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
             try:
@@ -132,18 +117,18 @@ class RegionFile:
                     "container): regions are reported here instead"
                 )
 
-    def keep_peak(self, line: ProcessLine) -> bool:
+    def keep_peak(self, line: RegionLine) -> bool:
         """Write the process's own peak before it is lost; return False on failure."""
         peak = line.memory or 0
         if peak > self._kept + MARK_SLACK:
             self._kept = peak
-            self.write([line])
+            self.write(line)
         # without weigh run nobody reads the file, and nothing is lost by a reset
         return self._path is not None
 
-    def write_changes(self, lines: Iterable[Line], current_time: Seconds) -> None:
+    def write_changes(self, line: RegionLine, current_time: Seconds) -> None:
         """Write what has changed; the time until it is due again grows with the run."""
-        self.write(lines)
+        self.write(line)
         share = _SHARE * (1 + self._written / MIB)
         self._due = current_time + (current_time - self._began) * share
 
@@ -159,9 +144,9 @@ def read_channel(
     return regions_of_lines(_channel_lines(path), started=started, ended=ended)
 
 
-def _channel_lines(path: str) -> Iterator[Line]:
+def _channel_lines(path: str) -> Iterator[RegionLine]:
     """Yield the lines; skip those that do not parse."""
-    decoder = msgspec.json.Decoder(Line)
+    decoder = msgspec.json.Decoder(RegionLine)
     for text in read_tail(path, _MOST_READ).splitlines():
         try:
             yield decoder.decode(text)
@@ -170,7 +155,7 @@ def _channel_lines(path: str) -> Iterator[Line]:
 
 
 def regions_of_lines(
-    lines: Iterable[Line], *, started: Seconds, ended: Seconds | None
+    lines: Iterable[RegionLine], *, started: Seconds, ended: Seconds | None
 ) -> ProgramRegions:
     """Return the regions that *lines* state; empty if there are none.
 
@@ -179,20 +164,16 @@ def regions_of_lines(
         started: start of the run on :data:`clock`; times become seconds since then.
         ended: end of the run; phases that are still open end then.
     """
-    processes: dict[str, ProcessLine] = {}
-    phases: dict[tuple[str, tuple[str, ...]], ProgramPhase] = {}
-    loops: dict[tuple[str, str], BatchesLine] = {}
+    processes: dict[str, RegionLine] = {}
+    phases: dict[tuple[str, PhasePath], ProgramPhase] = {}
+    loops: dict[tuple[str, str], BatchTimes] = {}
     events: list[ProgramEvent] = []
     for line in lines:
-        match line:
-            case ProcessLine():
-                processes[line.process] = line
-            case PhaseLine():
-                phases[line.process, line.path] = line.phase
-            case BatchesLine():
-                loops[line.process, line.loop] = line
-            case EventLine() if len(events) < MOST_EVENTS:
-                events.append(line.event)
+        process = line.process
+        processes[process] = line
+        phases.update({(process, path): phase for path, phase in line.phases})
+        loops.update({(process, key): loop for key, loop in line.loops.items()})
+        events += line.events
     ranks: dict[int, RecordedRank] = {}
     gpus: dict[str, GpuUsage] = {}
     peak: Bytes | None = None
@@ -209,23 +190,13 @@ def regions_of_lines(
             higher = most(known.peak_memory, gpu.peak_memory)
             gpus[gpu.uuid] = msgspec.structs.replace(known, peak_memory=higher)
 
-    def since(time: Seconds | None) -> Seconds:
-        return max(0.0, (time or 0.0) - started)
-
+    in_places = in_order(_phases_by_rank(phases, processes))
     return ProgramRegions(
-        phases=tuple(
-            msgspec.structs.replace(
-                phase, start=since(phase.start), end=since(phase.end)
-            )
-            for phase in _until(ended, in_order(_phases_by_rank(phases, processes)))
-        ),
-        batches=tuple(
-            msgspec.structs.replace(loop, start=since(loop.start), end=since(loop.end))
-            for loop in _longest_loops_first(loops.values())
-        ),
+        phases=tuple(_in_run(_until(ended, phase), started) for phase in in_places),
+        batches=tuple(_in_run(loop, started) for loop in _longest_loops_first(loops)),
         events=tuple(
-            msgspec.structs.replace(event, time=since(event.time))
-            for event in sorted(events, key=lambda event: event.time)
+            msgspec.structs.replace(event, time=max(0.0, event.time - started))
+            for event in sorted(events[:MOST_EVENTS], key=lambda event: event.time)
         ),
         ranks=tuple(ranks[rank] for rank in sorted(ranks)),
         peak_memory=peak,
@@ -234,14 +205,23 @@ def regions_of_lines(
     )
 
 
+def _in_run(timed: _Timed, started: Seconds) -> _Timed:
+    """Return what was timed on :data:`clock` with times since the run's start."""
+    times = {
+        name: max(0.0, (time or 0.0) - started)
+        for name, time in (("start", timed.start), ("end", timed.end))
+    }
+    return msgspec.structs.replace(timed, **times)
+
+
 def _phases_by_rank(
-    phases: Mapping[tuple[str, tuple[str, ...]], ProgramPhase],
-    processes: Mapping[str, ProcessLine],
+    phases: Mapping[tuple[str, PhasePath], ProgramPhase],
+    processes: Mapping[str, RegionLine],
 ) -> dict[_RankPath, ProgramPhase]:
     """Join the same phases of one rank's processes; -1 sorts before the ranks."""
     by_rank: dict[_RankPath, ProgramPhase] = {}
     for (process, path), phase in phases.items():
-        own = processes[process].rank if process in processes else None
+        own = processes[process].rank
         key = (-1 if own is None else own.rank, path)
         ranked = msgspec.structs.replace(phase, rank=own and own.rank)
         if key in by_rank:
@@ -292,35 +272,29 @@ def joined_phases(
     )
 
 
-def _until(
-    ended: Seconds | None, phases: Iterable[ProgramPhase]
-) -> Iterator[ProgramPhase]:
-    """Yield the phases; one that never ended lasts until the run did."""
-    for phase in phases:
-        if phase.calls == 0 and ended is not None:
-            end = max(ended, phase.start)
-            wall = end - phase.start
-            yield msgspec.structs.replace(phase, end=end, wall_time=wall)
-        else:
-            yield phase
+def _until(ended: Seconds | None, phase: ProgramPhase) -> ProgramPhase:
+    """Return a phase; one that never ended lasts until the run did."""
+    if phase.calls or ended is None:
+        return phase
+    end = max(ended, phase.start)
+    return msgspec.structs.replace(phase, end=end, wall_time=end - phase.start)
 
 
-def _longest_loops_first(lines: Collection[BatchesLine]) -> list[BatchTimes]:
-    """Return the loops.
+def _longest_loops_first(
+    loops: Mapping[tuple[str, str], BatchTimes],
+) -> list[BatchTimes]:
+    """Return the loops of all processes.
 
     What a forecast leaves out is of the whole run: the loops of a process run one after
     another, those of several at the same time.
     """
-    left_out: dict[str, Seconds] = {}
-    for line in lines:
-        if line.batches.forecast is not None:
-            more = line.batches.forecast.left_out
-            left_out[line.process] = left_out.get(line.process, 0.0) + more
-    loops: list[BatchTimes] = []
-    for line in lines:
-        forecast = line.batches.forecast
-        if forecast is not None:
-            most_left_out = max(left_out.values())
-            forecast = msgspec.structs.replace(forecast, left_out=most_left_out)
-        loops.append(msgspec.structs.replace(line.batches, forecast=forecast))
-    return sorted(loops, key=lambda loop: -loop.count * (loop.time_mean or 0))
+    left_out: defaultdict[str, Seconds] = defaultdict(float)
+    for (process, _), loop in loops.items():
+        left_out[process] += 0.0 if loop.forecast is None else loop.forecast.left_out
+    longest = max(left_out.values(), default=0.0)
+    found: list[BatchTimes] = []
+    for loop in loops.values():
+        forecast = loop.forecast
+        forecast = forecast and msgspec.structs.replace(forecast, left_out=longest)
+        found.append(msgspec.structs.replace(loop, forecast=forecast))
+    return sorted(found, key=lambda loop: -loop.count * (loop.time_mean or 0))

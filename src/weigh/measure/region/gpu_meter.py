@@ -71,8 +71,8 @@ class RegionGpuMeter:
         # by UUID, in CUDA's and torch's order
         self.accounts: dict[str, GpuAccount] = {}
         self._moment: tuple[GpuMemory, ...] = ()
-        self._budget = ReadingBudget(_SHARE, _CREDIT)
-        self._next: Seconds = 0.0  # until then the last reading counts
+        # until the next one is due, the last reading counts
+        self._budget = ReadingBudget(0.0, _SHARE, credit=_CREDIT)
 
     def read(self) -> tuple[GpuMemory, ...]:
         """Return all GPUs' figures.
@@ -82,7 +82,7 @@ class RegionGpuMeter:
         peaks so far.
         """
         now = self._clock()
-        if self._factory is None or now < self._next:
+        if self._factory is None or now < self._budget.due_at:
             return self._moment
         try:
             self._take(now, self._readings(self._factory, now))
@@ -92,7 +92,7 @@ class RegionGpuMeter:
             if not isinstance(error, NoGpuError):
                 self._warn(f"GPUs are not read: {kind}{error}")
         end = self._clock()
-        self._next = end + self._budget.pause_after(end - now, end)
+        self._budget.pay(end - now, end)
         return self._moment
 
     def close(self) -> None:

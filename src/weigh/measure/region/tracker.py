@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
@@ -30,11 +30,9 @@ from weigh.measure.region.channel import (
     BOUND,
     MARK_SLACK,
     MOST_EVENTS,
-    BatchesLine,
-    EventLine,
-    PhaseLine,
-    ProcessLine,
+    PhasePath,
     RegionFile,
+    RegionLine,
     clock,
     joined_phases,
     regions_of_lines,
@@ -52,7 +50,6 @@ from weigh.model.record import (
     ProgramEvent,
     ProgramPhase,
     ProgramRegions,
-    RecordedRank,
     WholeLoopForecast,
 )
 from weigh.probe.driver import visible_gpus
@@ -69,7 +66,7 @@ except ImportError:  # Windows
 
 Report = Callable[["RegionTracker"], str]
 _Step = TypeVar("_Step", bound=Callable[..., Any])
-_Key = tuple[str, ...] | str  # of a phase the names, of a loop size and length
+_Key = PhasePath | str  # of a loop size and length
 
 # a program that makes up names, sizes or events without end stays within some MiB
 _MOST_PLACES = 1000  # phases; more of them share one
@@ -108,7 +105,7 @@ class MeasuredRegion(OpenRegion, eq=False):
     sync: bool = False  # wait for the GPU at both edges
     and_then: Callable[[str], None] | None = None
     is_used: bool = False
-    path: tuple[str, ...] = ()  # names of the phases around it and its own
+    path: PhasePath = ()
     parent: "MeasuredRegion | None" = None
     start: Seconds = 0.0
     cpu_start: Seconds = 0.0
@@ -239,17 +236,16 @@ class LoopTotal(msgspec.Struct, eq=False):
             self.batches, lengths=(*self.batches.lengths, peak)
         )
 
-    def line(self, process: str) -> BatchesLine:
+    def figures(self) -> BatchTimes:
         """Return the figures so far."""
         count, seconds, samples = self.batches.count, self.seconds, self.samples
-        batches = msgspec.structs.replace(
+        return msgspec.structs.replace(
             self.batches,
             samples=None if isnan(samples) else samples,
             time_mean=seconds / count if count else None,
             time_median=median_of(self.kept) if self.kept else None,
             time_per_sample=seconds / samples if samples > 0 else None,
         )
-        return BatchesLine(process, self.key, batches)
 
 
 class RunningLoop(OpenRegion, eq=False, kw_only=True):
@@ -347,7 +343,7 @@ class RegionTracker:
         self._peak: Bytes | None = None
         self._meter = RegionGpuMeter(gpus, clock, self.warn)
         self._open: set[OpenRegion] = set()
-        self._phases: dict[tuple[str, ...], ProgramPhase] = {}
+        self._phases: dict[PhasePath, ProgramPhase] = {}
         self._loops: dict[str, LoopTotal] = {}
         self._unwritten: set[_Key] = set()  # what has changed since it was written
         self._events: list[ProgramEvent] = []
@@ -424,7 +420,7 @@ class RegionTracker:
             self.warn(f"only the first {MOST_EVENTS} events are kept")
             return
         self._events.append(event)
-        self.file.write([EventLine(self.file.process, event)])
+        self.file.write(self._line(events=(event,)))
 
     def gpus(self) -> tuple[GpuAccount, ...]:
         """Return the accounts of the visible GPUs, read anew."""
@@ -437,12 +433,10 @@ class RegionTracker:
         with self.lock:
             if not self.is_off:
                 self._edge()
-            lines = [
-                self._own_line(None),  # without its rank: to one process, no news
-                *self._lines((*self._phases, *self._loops)),
-                *(EventLine("", event) for event in self._events),
-            ]
-            return regions_of_lines(lines, started=self._started, ended=clock())
+            line = self._line((*self._phases, *self._loops), tuple(self._events))
+            # without its rank: to one process, no news
+            line = msgspec.structs.replace(line, rank=None)
+            return regions_of_lines([line], started=self._started, ended=clock())
 
     @_measures_or_turns_off
     def finish(self) -> None:
@@ -492,7 +486,7 @@ class RegionTracker:
             self._resets = False
         # a mark at what is held now needs no reset
         elif self._resets and mark > resident + MARK_SLACK:
-            is_kept = self.file.keep_peak(self._own_line(self.file.rank))
+            is_kept = self.file.keep_peak(self._line())
             self._resets = is_kept and self._memory.reset()
         return resident, mark, gpus
 
@@ -506,19 +500,21 @@ class RegionTracker:
         """Write all changes for weigh run."""
         # a finalizer may add to it meanwhile
         changed, self._unwritten = self._unwritten, set()
-        lines = (self._own_line(self.file.rank), *self._lines(changed))
-        self.file.write_changes(lines, current_time)
+        self.file.write_changes(self._line(changed), current_time)
 
-    def _own_line(self, rank: RecordedRank | None) -> ProcessLine:
-        return ProcessLine(self.file.process, rank, self._peak, self._meter.usage())
-
-    def _lines(self, keys: Iterable[_Key]) -> Iterator[PhaseLine | BatchesLine]:
-        process = self.file.process
-        for key in keys:
-            if isinstance(key, str):
-                yield self._loops[key].line(process)
-            else:
-                yield PhaseLine(process, key, self._phases[key])
+    def _line(
+        self, keys: Iterable[_Key] = (), events: tuple[ProgramEvent, ...] = ()
+    ) -> RegionLine:
+        """Return this process's figures, with those of its phases and loops *keys*."""
+        return RegionLine(
+            self.file.process,
+            self.file.rank,
+            self._peak,
+            self._meter.usage(),
+            tuple((key, self._phases[key]) for key in keys if isinstance(key, tuple)),
+            {key: self._loops[key].figures() for key in keys if isinstance(key, str)},
+            events,
+        )
 
 
 def print_error(text: str) -> None:
@@ -553,10 +549,8 @@ process = ProcessRegions(None)
 
 def current() -> RegionTracker:
     """Return this process's tracker; create it at the first call."""
-    if process.tracker is not None:
-        return process.tracker
+    # another thread may be making it
     with process.making:
-        # another thread may have made it in the meantime
         if process.tracker is None:
             gpus = None if process.is_child else visible_gpus  # NVML breaks at a fork
             process.tracker = RegionTracker(os.environ, gpus=gpus)

@@ -60,10 +60,9 @@ class Channel:
         """Read what was told."""
         return read_channel(str(self.path), started=started, ended=ended)
 
-    def lines(self, kind: str) -> list[dict[str, Any]]:
-        """Give the raw lines of a kind."""
-        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
-        return [line for line in lines if line["line"] == kind]
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the raw lines."""
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
 
 
 @contextmanager

@@ -277,7 +277,7 @@ def loop_of(*parts: list[float]) -> BatchTimes:
     for part in parts:
         total.add(RunningLoop(total=total, times=array("d", part)), 0.0)
     assert len(total.kept) <= MOST_KEPT
-    return total.line("").batches
+    return total.figures()
 
 
 @given(times, times)

@@ -63,7 +63,7 @@ def test_a_report_takes_nothing_from_the_record_and_times_are_since_the_run_bega
 def test_a_phase_entered_5_000_times_is_some_hundred_lines(channel: Channel) -> None:
     channel.run("for _ in range(5_000):\n  with weigh.phase('often'): pass\n")
     assert channel.regions().phases[0].calls == 5_000
-    assert len(channel.lines("phase")) < 500
+    assert len(channel.lines()) < 500
 
 
 IN_FORK = """
@@ -175,8 +175,8 @@ def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
 def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     said: list[str] = []
     file = RegionFile({"WEIGH_CHANNEL": "/dev/full"}, said.append)
-    assert file.keep_peak(wire.ProcessLine("1", memory=1 << 30)) is False
-    file.write([wire.EventLine("1", ProgramEvent("a", 0.0))])
+    assert file.keep_peak(wire.RegionLine("1", memory=1 << 30)) is False
+    file.write(wire.RegionLine("1", events=(ProgramEvent("a", 0.0),)))
     assert len(said) == 1
     assert "No space left" in said[0]
 
@@ -201,15 +201,15 @@ def test_lines_of_two_processes_of_a_rank_are_its_regions() -> None:
     )
     exact = ProgramPhase("load", 0, 2, 101.0, 104.0, 2.0, 0.5, 3, 4, 50, source="exact")
     begun = ProgramPhase("train", 0, 0, 103.0, 103.0, 0.0, memory_before=5)
-    lines: list[wire.Line] = [
-        wire.ProcessLine("a", rank, 50, (gpu,)),
-        wire.ProcessLine("b", rank, 90, (higher,)),
-        wire.PhaseLine("a", ("load",), bound),
-        wire.PhaseLine("b", ("load",), exact),
-        wire.PhaseLine("b", ("train",), begun),
-        wire.BatchesLine("a", "short", BatchTimes(4, 1, 4, time_mean=0.1, start=99.0)),
-        wire.BatchesLine("b", "long", loop),
-        wire.EventLine("a", ProgramEvent("epoch", 99.0, 1)),
+    short = BatchTimes(4, 1, 4, time_mean=0.1, start=99.0)
+    event = ProgramEvent("epoch", 99.0, 1)
+    lines = [
+        wire.RegionLine("a", rank, 40, (gpu,), ((("load",), begun),), {"short": loop}),
+        wire.RegionLine("b", rank, 90, (higher,), ((("load",), exact),)),
+        wire.RegionLine("b", rank, 90, (higher,), ((("train",), begun),), {"a": loop}),
+        wire.RegionLine(
+            *("a", rank, 50, (gpu,), ((("load",), bound),), {"short": short}, (event,))
+        ),
     ]
     found = wire.regions_of_lines(lines, started=100.0, ended=110.0)
     assert found == ProgramRegions(
@@ -236,12 +236,10 @@ def test_a_peak_is_kept_once_and_a_large_file_grows_slowly(
 ) -> None:
     file = RegionFile({"WEIGH_CHANNEL": str(channel.path)}, print)
     for peak in (MIB, MIB + wire.MARK_SLACK, 2 * MIB):
-        assert file.keep_peak(wire.ProcessLine("1", memory=peak))
-    assert [line["memory"] for line in channel.lines("process")] == [
-        *(None, MIB, 2 * MIB)
-    ]
+        assert file.keep_peak(wire.RegionLine("1", memory=peak))
+    assert [line.get("memory") for line in channel.lines()] == [None, MIB, 2 * MIB]
     later = wire.clock() + 100
-    file.write_changes([wire.ProcessLine("x" * MIB)], later)
+    file.write_changes(wire.RegionLine("x" * MIB), later)
     assert (file.is_due(later + 3.9), file.is_due(later + 4.2)) == (False, True)
 
 

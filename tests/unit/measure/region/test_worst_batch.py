@@ -13,7 +13,7 @@ from region_programs import run
 from weigh.flow.run.regions import batches
 from weigh.measure.region import worst_batch
 from weigh.measure.region.batch_shapes import sample_length
-from weigh.measure.region.channel import BatchesLine, regions_of_lines
+from weigh.measure.region.channel import RegionLine, regions_of_lines
 from weigh.measure.region.tracker import RegionTracker
 from weigh.measure.region.worst_batch import LongestBatchesFirst
 from weigh.model.record import BatchTimes, WholeLoopForecast
@@ -272,9 +272,10 @@ def test_passes_over_one_loop_add_up(
 
 
 def test_what_is_left_out_adds_up_in_a_process_but_not_over_processes() -> None:
-    def line(process: str, loop: str, left_out: float) -> BatchesLine:
+    def line(process: str, loop: str, left_out: float) -> RegionLine:
         forecast = WholeLoopForecast(300, 9, time=50.0, left_out=left_out)
-        return BatchesLine(process, loop, BatchTimes(None, 8, 8, forecast=forecast))
+        times = BatchTimes(None, 8, 8, forecast=forecast)
+        return RegionLine(process, loops={loop: times})
 
     lines = [line("a", "train", 40.0), line("a", "test", 5.0), line("b", "train", 41.0)]
     loops = regions_of_lines(lines, started=0.0, ended=9.0).batches
