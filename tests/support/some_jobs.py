@@ -9,7 +9,7 @@ import msgspec
 from some_requests import a_submitted_job
 
 from weigh.flow.plan import directory as plan_directory
-from weigh.joblog import output_name
+from weigh.joblog import HEADER, output_name
 from weigh.model.gpu import GpuUsage
 from weigh.model.job import ElementState, JobRequest, SubmittedJob
 from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest, TargetGpu
@@ -225,7 +225,7 @@ def _write_element(
             weigh="0.1.0",
         )
     ]
-    entries = []
+    entries = [f"{HEADER}\n"]
     commands = []
     for seq, task in enumerate(part, start=1):
         unique = (crc32(job.id.encode()) % (1 << 20) << 24) + number * 1000 + seq

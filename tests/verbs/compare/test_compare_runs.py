@@ -12,7 +12,11 @@ from terminal_columns import columns_of
 from transcript import check_texts
 
 from weigh.errors import UsageError
-from weigh.flow.records.compare import ComparedRecords, compare_record_groups
+from weigh.flow.records.compare import (
+    ComparedRecords,
+    compare_record_groups,
+    figure_change,
+)
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import CodeProvenance, Record, RecordedHost, RepeatedRun
 from weigh.render.comparison_lines import RunComparison, comparison_text
@@ -95,6 +99,13 @@ def test_a_figure_lies_within_its_own_spread(times: list[float]) -> None:
     assert told is not None
     assert told.least <= told.median <= told.most
     assert told.runs == len(times)
+
+
+def test_a_ratio_is_the_same_in_each_unit_and_has_no_interval_with_a_zero() -> None:
+    base, other = [2.0, 3.0], [5.0, 6.0]
+    milli = figure_change([x / 1e3 for x in base], [x / 1e3 for x in other])
+    assert milli.low == pytest.approx(figure_change(base, other).low)
+    assert figure_change([0.0, 3.0], other).low is None
 
 
 @pytest.mark.parametrize(

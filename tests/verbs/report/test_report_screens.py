@@ -109,11 +109,12 @@ def resumed(root: str, *, failed: int = 1, state: State = "OUT_OF_MEMORY") -> No
 
 
 def half_a_job(root: str) -> None:
-    """Leave a job without its records, a joblog and the end of another."""
+    """Leave a job without its records, two joblogs and the end of another."""
     job(Task(), Task(), Task(), wanted=FITTING)(root)
     log = Path(root).parent / "plan" / "p" / "log"
     events = log / "tasks_1.joblog.events.jsonl"
     events.write_bytes(events.read_bytes()[:-40])
+    (log / "tasks_0.joblog").unlink()  # its events know what ended
     (log / "tasks_2.joblog").unlink()
     (log / "tasks_2.joblog.events.jsonl").unlink()
     for path in shards.store_shards(root)[0]:

@@ -128,13 +128,11 @@ class JoblogHistory:
     @cached_property
     def ends(self) -> dict[int, bool]:
         """Return the tasks that ended, and whether each succeeded."""
-        # of several lines on a task the last one counts
-        lines = self._lines_of(self.joblog)
-        found = {seq: good for seq, good, _ in read_task_ends(lines)}
-        # somebody removed the joblog: an end is in the events before it is there
-        if not lines and self.has_events:
-            return events.ended_in_events(self.joblog + events.SUFFIX)
-        return found
+        # where somebody removed the joblog, an end is in the events
+        paths = self.joblog, self.joblog + events.SUFFIX
+        with suppress(OSError):
+            return {} if all(map(self._lacks, paths)) else events.ended_tasks(paths[0])
+        return {}
 
     @cached_property
     def ends_at_home(self) -> dict[int, bool]:
@@ -169,10 +167,7 @@ class JoblogHistory:
     @property
     def has_events(self) -> bool:
         """Return whether an events file was written."""
-        path = self.joblog + events.SUFFIX
-        if self._names is not None:
-            return os.path.basename(path) in self._names
-        return os.path.exists(path)
+        return os.path.exists(self.joblog + events.SUFFIX)
 
     def has_events_since(self, asked: Seconds) -> bool:
         """Return whether its events file was written to after this time."""
@@ -207,10 +202,12 @@ class JoblogHistory:
         """Return where the output of an attempt is, or would be."""
         return os.path.join(output_folder(self.joblog), output_name(task, attempt))
 
+    def _lacks(self, path: str) -> bool:
+        """Return whether the folder was listed without this file."""
+        return self._names is not None and os.path.basename(path) not in self._names
+
     def _lines_of(self, path: str) -> Sequence[bytes]:
-        if self._names is not None and os.path.basename(path) not in self._names:
-            return ()
-        return lines_of_file(path)
+        return () if self._lacks(path) else lines_of_file(path)
 
 
 class JobHistory:
