@@ -89,8 +89,11 @@ class PeakTracker:
         self._guessed: PeakLook | None = None  # until a count shows what is right of it
         self._most: Bytes = 0  # at any moment up to the last count
         self._open = OpenBounds()
+        # bytes, at any moment; infinite without an account
+        self._most_of_account: float = 0.0
         self._reaped: Bytes = 0  # bytes; the largest ru_maxrss so far
         self._last: MemoryHolding | None = None
+        self._shared_before: Bytes = 0  # memory, at the look before the last one
         self._readings: Mapping[int, ProcessReading] = {}
         self._last_cpu_time: Seconds | None = None  # None: not exact
         self._ended: list[EndedProcess] = []  # the largest few, by what was held
@@ -120,24 +123,26 @@ class PeakTracker:
         mark below that shows no memory of their own. *cpu_time* is what the tree has
         used so far, if that is exact: only a process that runs can grow.
         """
-        self._depart({reading.pid for reading in readings}, cpu_time)
+        left = self._left_behind(held)
+        self._depart({reading.pid for reading in readings}, cpu_time, held, left)
         # of the processes that have just ended, before this look replaces the last one
         self._grown = max(self._grown, self._grown_unseen())
         marks = {reading.pid: self._rise_of_mark(reading) for reading in readings}
         self.virtual = max(self.virtual, sum(map(self._virtual_with_spike, readings)))
-        spike, others = held.spike, 0
-        if not held.is_account:
-            spike, others = self._spikes(readings, held, marks, inherited)
+        spike, others = self._spikes(readings, held, marks, inherited, left)
         value, kinds = held.total + spike, held
         # a peak of the account may have been over by this look, as when the job ended
         if held.spike and self._last and held.total < self._last.total <= value:
             kinds = self._last
         if self._last is not None:
             self._open.add(self._last, held.passed)
-        more = 0 if held.is_account else max(spike + others, held.passed)
-        self._open.add(held, more)
+        # the account's own bound has what its mark shows
+        self._open.add(held, max(spike + others, held.passed) - held.spike)
+        most = held.total + held.most_spike
+        self._most_of_account = max(self._most_of_account, most)
         self._note(PeakLook(value, held.low + spike, current_time, kinds), held)
         self._readings = {reading.pid: reading for reading in readings}
+        self._shared_before = 0 if self._last is None else self._last.shared
         self._last, self._looked_at = held, current_time
         return TreeSample(current_time, value, None, len(readings))
 
@@ -186,6 +191,7 @@ class PeakTracker:
         held: MemoryHolding,
         marks: Mapping[int, Bytes],
         inherited: Mapping[int, Bytes],
+        left: Bytes,
     ) -> tuple[Bytes, Bytes]:
         """Return by how much the largest spike exceeded what is held, and the others.
 
@@ -195,12 +201,12 @@ class PeakTracker:
         of files and shared memory, others may still hold.
         """
         last = self._last
-        no_longer_mapped = held.unmapped - (0 if last is None else last.unmapped)
         spikes = [0]
         for one in readings:
             first = inherited.get(one.pid, 0)
-            spike = min(marks[one.pid], one.peak - first) - max(0, no_longer_mapped)
-            if spike > 0 and len(readings) > 1 and last is not None:
+            spike = min(marks[one.pid], one.peak - first) - left
+            is_of_several = len(readings) > 1 or held.is_account
+            if spike > 0 and is_of_several and last is not None:
                 before = self._readings.get(one.pid)
                 grown = one.resident - first
                 if before is not None:
@@ -210,8 +216,9 @@ class PeakTracker:
                 # the same spike on top of the look before, where that held less
                 spike = min(spike, last.total + spike + grown - held.total)
             spikes.append(max(0, spike))
-        largest = max(spikes)
-        return largest, sum(spikes) - largest
+        # an account may show a spike that no mark does, or that there was none
+        largest = max(held.spike, round(min(max(spikes), held.most_spike)))
+        return largest, max(0, round(min(sum(spikes), held.most_spike)) - largest)
 
     def _virtual_with_spike(self, reading: ProcessReading) -> Bytes:
         before = self._readings.get(reading.pid)
@@ -272,14 +279,13 @@ class PeakTracker:
         # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:
             certainty = "guessed"
-        # the kernel's account has those that no look met as well, but a mark from
-        # before the job hides them
-        is_account = top.held.is_account and reaped <= top.value
-        is_all_seen = is_account or (len(self._met) <= 1 and not self.has_unseen)
+        is_all_seen = len(self._met) <= 1 and not self.has_unseen
         has_grown = any(2 * one.held >= reaped <= one.most for one in self._ended)
+        # one that was never seen, at any moment; an account may have it as well
         if reaped > self.largest * _UNSEEN and not is_all_seen and not has_grown:
-            # one that was never seen, at any moment
-            certainty, high = "guessed", max(high, top.value + reaped)
+            unseen = round(min(top.value + reaped, self._most_of_account))
+            if unseen > high:
+                certainty, high = "guessed", unseen
         return PeakMemory(
             value=value,
             low=min(value, low),
@@ -315,12 +321,32 @@ class PeakTracker:
             grown.append(one.others + round(min(size, one.most)))
         return max(grown)
 
-    def _depart(self, present: set[int], cpu_time: Seconds | None) -> None:
-        """Note what was held when processes ended, which may have grown before that."""
+    def _left_behind(self, held: MemoryHolding) -> Bytes:
+        """Return what is shared memory still, though no process maps it any more.
+
+        An account, read after the processes, may have had it at the last look already.
+        """
+        if held.is_account:
+            return max(0, held.shared - self._shared_before)
+        before = 0 if self._last is None else self._last.unmapped
+        return max(0, held.unmapped - before)
+
+    def _depart(
+        self,
+        present: set[int],
+        cpu_time: Seconds | None,
+        held_now: MemoryHolding | None = None,
+        left: Bytes = 0,
+    ) -> None:
+        """Note what was held when processes ended, which may have grown before that.
+
+        An account has at most what it shows after their end, *held_now*, without what
+        they *left* there.
+        """
         last, last_cpu_time = self._last, self._last_cpu_time
         self._last_cpu_time = cpu_time
         gone = [one for pid, one in self._readings.items() if pid not in present]
-        if not gone or last is None or last.is_account:
+        if not gone or last is None:
             return
         # a fork maps its parent's files one after another, which is no growth
         files = max(one.file for one in self._readings.values())
@@ -330,8 +356,12 @@ class PeakTracker:
             room = (cpu_time - last_cpu_time) * _FASTEST_GROWTH + MIB
         sizes = sum(one.resident for one in self._readings.values())
         shared = min(whole, max(0, sizes + last.kernel - last.total))
-        others = last.total - whole
-        self._ended.append(EndedProcess(others, held, held + room, shared))
+        others, most = last.total - whole, held + room
+        if held_now is not None and held_now.is_account:
+            # what they grew by before the account was read is in its last figure
+            others = min(others, held_now.total) - left
+            most = min(most, held_now.total + held_now.most_spike - others)
+        self._ended.append(EndedProcess(others, held, most, shared))
         if len(self._ended) > _MOST_ENDED:
             # the smallest can matter least for the peak
             self._ended.remove(min(self._ended, key=lambda one: one.others + one.held))

@@ -65,6 +65,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _HERE = "a cgroup"
+_LATER = (
+    "a cgroup in which a larger job was before"  # its mark shows nothing of this one
+)
+_AFTER = ("sh", "-c", 'dd if=/dev/zero of=/dev/null bs=300M count=1 && exec "$@"', "sh")
 _JOB = "a job"
 _FIRST_VERSION = "the first cgroup version counts droppable kernel memory"
 _MISSES = {
@@ -80,7 +84,7 @@ _ELSEWHERE = {(_HERE, kind) for kind in _TWICE[::2]} | {
 
 
 def marks(where: str, kind: str) -> list[pytest.MarkDecorator]:
-    found = [pytest.mark.as_root] if where == _HERE else []
+    found = [pytest.mark.as_root] if where != _JOB else []
     if (where, kind) in _MISSES:
         found.append(pytest.mark.xfail(reason=_MISSES[where, kind], strict=False))
     if (where, kind) in _MISSES or (where, kind) in _ELSEWHERE:
@@ -90,7 +94,11 @@ def marks(where: str, kind: str) -> list[pytest.MarkDecorator]:
 
 CASES = [
     pytest.param(kind, where, marks=marks(where, kind))
-    for where, kinds in ((_HERE, _TWICE), (_JOB, KINDS))
+    for where, kinds in (
+        (_HERE, _TWICE),
+        (_LATER, ["spike_beside", "shm_left"]),
+        (_JOB, KINDS),
+    )
     for kind in kinds
 ]
 
@@ -106,7 +114,7 @@ def test_value_and_bounds_of_programs_that_know_their_peak(
         folder.mkdir()
         true, peak, interval = measured(kind, where, programs, folder)
         known = 0.01 * true + MIB / 2  # the truth itself
-        if where == _HERE:  # of weigh's own files, the kernel caches names as well
+        if where != _JOB:  # of weigh's own files, the kernel caches names as well
             known += 2 * MIB
         holds = peak["low"] - known <= true <= peak["high"] + known
         is_near = abs(peak["value"] / true - 1) <= NEAR
@@ -178,10 +186,11 @@ def measured(
     """Return the truth in bytes, what weigh measured, and how often: in seconds."""
     record, truth = folder / "record.json", folder / "truth.json"
     with ExitStack() as stack:
-        prefix = stack.enter_context(alone_in_a_group()) if where == _HERE else ()
+        prefix = stack.enter_context(alone_in_a_group()) if where != _JOB else ()
         subprocess.run(
             [
                 *prefix,
+                *(_AFTER if where == _LATER else ()),
                 *(sys.executable, "-m", "weigh", "run", "-q", "-o", record, "--"),
                 *(programs, kind, "--truth", truth, "--scale", "0.5"),
                 *("--folder", folder),
@@ -189,7 +198,7 @@ def measured(
             check=True,
             env={
                 **os.environ,
-                **(IN_A_JOB if where == _JOB else {}),
+                **(IN_A_JOB if where != _HERE else {}),
                 "WEIGH_DIR": str(folder / "store"),
             },
         )

@@ -203,6 +203,8 @@ def test_bounds_hold_whatever_came_between_the_readings(
         held = memory_held_by_group(before, now, NOTHING)
         assert held.low <= max(anonymous for anonymous, _ in between)
         if now.peak == before.peak:
+            truth = max(anonymous for anonymous, _ in between)
+            assert truth <= held.total + held.most_spike
             continue  # what came lies below a peak of before
         least = min(before.cache, now.cache)
         if all(cache >= least for _, cache in between):

@@ -1,3 +1,4 @@
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -359,7 +360,13 @@ def test_a_process_that_no_look_met_is_in_the_account() -> None:
     tracker = PeakTracker(0)
     looked = [reading(1, MIB), reading(2, MIB)]
     held = MemoryHolding(
-        4 * HUNDRED, 0, 0, low=4 * HUNDRED, high=4 * HUNDRED, is_account=True
+        4 * HUNDRED,
+        0,
+        0,
+        low=4 * HUNDRED,
+        high=4 * HUNDRED,
+        is_account=True,
+        most_spike=0,
     )
     tracker.look(1.0, looked, held)
     tracker.reap(3 * HUNDRED)
@@ -369,6 +376,24 @@ def test_a_process_that_no_look_met_is_in_the_account() -> None:
         4 * HUNDRED,
         "exact",
     )
+
+
+@pytest.mark.parametrize(
+    ("most", "left", "expected"),
+    [(math.inf, 0, 3 * H), (0, 0, 2 * H), (math.inf, H, 2 * H)],
+    ids=["an older mark hides it", "the mark shows none", "it is shared memory now"],
+)
+def test_a_spike_of_a_process_counts_where_the_account_may_have_had_it(
+    most: float, left: int, expected: int
+) -> None:
+    tracker = PeakTracker(0)
+    held = MemoryHolding(
+        2 * H, 0, 0, low=2 * H, high=2 * H, is_account=True, most_spike=most
+    )
+    tracker.look(1.0, [reading(1, H), reading(2, H)], held)
+    held = msgspec.structs.replace(held, anonymous=2 * H - left, shared=left)
+    tracker.look(2.0, [reading(1, H), reading(2, H, 2 * H)], held)
+    assert peak_of(tracker).value == expected
 
 
 def test_an_account_with_an_older_mark_has_not_seen_a_larger_process() -> None:

@@ -1,5 +1,7 @@
 """What a process tree holds at one moment, and how sure that is."""
 
+import math
+
 import msgspec
 
 from weigh.model.record import Certainty
@@ -26,7 +28,8 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     processes rest.
 
     From the kernel's own account (``is_account``), ``spike`` is by how much the tree
-    exceeded the total since the look before.
+    exceeded the total since the look before, at least, and ``most_spike`` at most: in
+    bytes, whatever the marks of processes show.
     """
 
     anonymous: Bytes
@@ -43,6 +46,7 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     is_open: bool = False
     is_account: bool = False
     spike: Bytes = 0
+    most_spike: float = math.inf
 
     @property
     def total(self) -> Bytes:

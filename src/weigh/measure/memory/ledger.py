@@ -5,6 +5,7 @@ Otherwise the group that weigh stands in is read, as long as only weigh and its
 ancestors are in it besides the job, as in a Slurm step or a container.
 """
 
+import math
 import os
 import resource
 import time
@@ -196,7 +197,8 @@ def memory_held_by_group(
 
     *base* was charged before the job, *own* to weigh since then. A peak between the
     readings is known with page cache: it may have held as much cache as the reading
-    with more, or with less. Only a peak that has risen is of this interval.
+    with more, or with less. Only a peak that has risen is of this interval; below one
+    that has not, of a job before or of much cache, anything may have been.
     """
     # what weigh has allocated since the job began is not the job's
     anonymous = max(0, now.anonymous - base.anonymous - own)
@@ -208,20 +210,23 @@ def memory_held_by_group(
     loose_before = before.cache + before.reclaimable
     loose_now = now.cache + now.reclaimable
     spike = at_most = 0
+    most_spike: float = math.inf if now.peak is None else beyond + loose_now
     if peak > (before.peak or 0):
         # cache that was dropped since may have been in the peak, cache that came was
         # not
         spike = max(0, beyond - max(0, loose_before - loose_now))
-        at_most = beyond + max(0, loose_now - loose_before) if beyond else 0
+        most_spike = beyond + max(0, loose_now - loose_before)
+        at_most = most_spike if beyond else 0
     return MemoryHolding(
         anonymous,
         shared,
         0,
         low=total,
-        high=total + max(spike, at_most),
+        high=total + max(spike, round(at_most)),
         kernel=kernel,
         is_account=True,
         spike=spike,
+        most_spike=max(spike, most_spike),
     )
 
 
