@@ -24,7 +24,7 @@ def doctor_document(diagnosis: DoctorDiagnosis) -> bytes:
 def doctor_page(diagnosis: DoctorDiagnosis) -> list[str]:
     """Write the page and, last, how many lines need a look."""
     checks = (*diagnosis.checks, *diagnosis.job)
-    width = max((len(check.name) for check in checks), default=0)
+    width = max(len(check.name) for check in checks)
     lines = [f"  weigh doctor on {printable_text(diagnosis.host)}"]
     for check in diagnosis.checks:
         lines += _lines_of_check(
@@ -58,9 +58,9 @@ def _indented_rows(start: str, row_text: str) -> Iterator[str]:
 def _problems_in_words(checks: Sequence[DoctorCheck]) -> str:
     broken = sum(check.state == "broken" for check in checks)
     warnings = sum(check.state == "warning" for check in checks)
-    if not broken and not warnings:
-        return "no problems found"
     counts = [f"{broken} broken"] if broken else []
     if warnings:
         counts.append(count_with_noun(warnings, "warning"))
+    if not counts:
+        return "no problems found"
     return ", ".join(counts) + ("" if broken else ", nothing broken")

@@ -312,7 +312,7 @@ def test_files_that_a_fork_maps_like_its_parent_are_no_growth() -> None:
 def test_nothing_seen_and_nothing_reaped_is_not_measured() -> None:
     tracker = PeakTracker(FLOOR)
     assert tracker.peak("by hand") is None
-    assert tracker.max_process() is None
+    assert (tracker.max_process(), tracker.virtual, tracker.best) == (None, 0, 0)
 
 
 def test_the_largest_process_is_never_the_launcher() -> None:
@@ -477,9 +477,12 @@ def test_the_room_to_grow_is_open_where_one_cpu_time_is_unknown(
 
 
 def test_a_sample_reports_the_moment_and_who_was_there() -> None:
-    sample = Looks().look({1: HUNDRED, 2: (HUNDRED, 2 * HUNDRED)})
+    looks = Looks()
+    sample = looks.look({1: HUNDRED, 2: (HUNDRED, 2 * HUNDRED)})
     assert (sample.time, sample.processes) == (INTERVAL, 2)
     assert sample.memory == 3 * HUNDRED
+    # the mark is the old one
+    assert looks.look({1: H, 2: (H, 2 * H)}).memory == 2 * H
 
 
 def test_a_tracker_stays_small_however_many_processes_come_and_go() -> None:

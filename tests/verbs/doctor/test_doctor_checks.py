@@ -76,6 +76,23 @@ def test_no_line_of_the_page_is_wider_than_a_terminal_but_a_path_to_copy() -> No
     assert any(path in line for line in lines)
 
 
+def test_the_page_has_a_fix_below_its_check_and_those_of_a_job_last() -> None:
+    fine = DoctorCheck("GPU", "ok", "none")
+    full = DoctorCheck("home", "broken", "0 B left", "delete")
+    diagnosis = DoctorDiagnosis(host="h", checks=(fine, full), job=(fine,))
+    assert doctor_page(diagnosis) == [
+        "  weigh doctor on h",
+        "  ok       GPU   none",
+        "  BROKEN   home  0 B left",
+        "                 -> delete",
+        "",
+        "  before a job is submitted",
+        "  [x]      GPU   none",
+        "",
+        "  1 broken",
+    ]
+
+
 def test_the_document_states_its_schema_and_whether_something_is_broken() -> None:
     text = doctor_document(DoctorDiagnosis(host="h", checks=()))
     document = msgspec.json.decode(text)

@@ -176,12 +176,17 @@ def test_show_and_export_give_records_as_they_were_stored_the_oldest_first(
 
 
 def test_export_csv_is_a_table_of_plain_numbers(root: str, weigh: CalledWeigh) -> None:
+    gpus = [GpuUsage(f"{n}", "V100", peak_memory=n, energy=n) for n in (1, 2)]
     keep(root, "aaaa11112222", label='a,"b"')
+    keep(root, "aaaa22221111", usage=a_usage(gpus=tuple(gpus)))
     formula = {"label": "=1\r2", "command": ("=1",)}
     keep(root, "bbbb11112222", parameters={"seed": 1}, usage=None, **formula)
     weigh("records", "export", "-o", "runs.csv")
     exported = Path("runs.csv").read_bytes()
     table = list(csv.DictReader(io.StringIO(exported.decode())))
+    gpu_names = ("gpus", "gpu_peak_memory", "gpu_energy")
+    on_gpus = table.pop(1)  # the fullest, and the sum of energies
+    assert [on_gpus[name] for name in gpu_names] == ["2", "2", "3.0"]
     assert [row["param:lr"] + row["param:seed"] for row in table] == ["0.1", "1"]
     assert [row["peak_memory"] for row in table] == [str(392 << 20), ""]
     assert [row["label"] for row in table] == ['a,"b"', "'=1\\r2"]

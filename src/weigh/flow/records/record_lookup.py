@@ -62,7 +62,6 @@ def records_of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
         # long
         if any(mark in line for mark in marks)
         if (record := decode_without_series(line)) is not None
-        if record.job is not None and record.job.id in jobs
     )
 
 
@@ -88,5 +87,6 @@ def _without_series(line: bytes) -> bytes:
     """
     # nodes hold series of their own: search behind them
     start = line.find(_SERIES, line.find(_AFTER_NODES))
-    end = line.find(_BEHIND, start) if start >= 0 else -1
+    # of what is not there the place is -1, the last byte: nothing is found behind it
+    end = line.find(_BEHIND, start)
     return line if end < 0 else line[:start] + line[end:]

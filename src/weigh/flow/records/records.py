@@ -218,7 +218,7 @@ def _abandoned(in_progress: Sequence[UnfinishedRun], name: str) -> RecordHead | 
     if record is None:
         return None
     # not stale: it still writes its checkpoint
-    if any(one.record.id == record.id and not one.stale for one in in_progress):
+    if record.id in {one.record.id for one in in_progress if not one.stale}:
         raise UsageError(f"record {record.id} is still running: end it first")
     return head_of(record)
 
