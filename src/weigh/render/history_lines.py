@@ -8,7 +8,7 @@ import msgspec
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.history import ENOUGH, MOST_SEEN, HistoryPrediction
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import printable_text, three_digit_text
+from weigh.render.printable import printable_text, shortened_text, three_digit_text
 from weigh.units import (
     Bytes,
     count_with_noun,
@@ -18,7 +18,7 @@ from weigh.units import (
     size_or_dash,
 )
 
-_LONGEST_COMMAND = 60  # characters
+_LONGEST_COMMAND = 60  # columns
 
 
 class HistoryKind(msgspec.Struct, frozen=True):
@@ -168,10 +168,8 @@ def _prediction_figures(prediction: HistoryPrediction) -> dict[str, object]:
 
 
 def _kind_description(history_kind: HistoryKind) -> str:
-    words = " ".join(history_kind.command)
     # cut here, because the notes are sentences that hold the command
-    if len(words) > _LONGEST_COMMAND:
-        words = words[: _LONGEST_COMMAND - 3] + "..."
+    words = shortened_text(" ".join(history_kind.command), _LONGEST_COMMAND)
     return words if history_kind.label is None else f"{history_kind.label}: {words}"
 
 

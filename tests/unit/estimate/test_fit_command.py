@@ -13,6 +13,7 @@ from transcript import check_transcript, with_compact_documents
 
 import weigh as api
 from weigh.errors import RecordNotFoundError
+from weigh.gpu_models import MODELS
 from weigh.model.record import Record
 from weigh.units import GIB, MIB
 
@@ -58,6 +59,14 @@ def test_fits_of_records_print_what_was_reviewed(weigh: CalledWeigh) -> None:
     path = Path(__file__).with_name("fit.transcript")
     called = with_compact_documents(lambda _verb, *words: weigh("scan", *words))
     check_transcript(path, called, given=given)
+
+
+def test_all_gpus_are_those_of_the_catalogue(weigh: CalledWeigh) -> None:
+    keep("tag", *on_the_gpu(8, 16, 32))
+
+    listed = weigh("scan", "--from", "tag", "--gpu", "all")[1].split()
+
+    assert {model.name for model in MODELS}.issubset(listed)
 
 
 @pytest.mark.usefixtures("weigh")

@@ -46,7 +46,9 @@ NAMED_AND_NOT: list[dict[str, Any]] = [{}, {"parameters": {}}]
 def runs_of(situation: str) -> list[dict[str, Any]]:
     """Return the runs of a situation of the transcript, in their order."""
     if situation.startswith("batches "):
-        return [{"batch": int(size)} for size in situation.split()[1:]]
+        sizes = [int(word) for word in situation.split() if word.isdigit()]
+        label = None if "without a label" in situation else "tag"
+        return [{"batch": size, "label": label} for size in sizes]
     situations: dict[str, list[dict[str, Any]]] = {
         "nothing": [],
         "three alike": [{}] * 3,

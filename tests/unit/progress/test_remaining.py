@@ -38,7 +38,6 @@ NOW = TimeSpan(0.0, 0.0, 0.0)
 @pytest.mark.parametrize(
     ("running", "waiting", "times", "lanes", "expected"),
     [
-        ([ONE], 0, [], 2, ONE),
         ([OTHER, ONE], 0, [], 2, ONE),  # the last one counts
         # each is at 100, and the last of many later than each
         ([TimeSpan(100.0, 80.0, 120.0)] * 12, 0, [], 12, TimeSpan(120.0, 105.0, 135.0)),
@@ -64,6 +63,10 @@ def test_a_list_ends_with_its_last_task(
     assert found.value == pytest.approx(expected.value, rel=0.03)
     assert found.low == pytest.approx(expected.low, rel=0.06)
     assert found.high == pytest.approx(expected.high, rel=0.06)
+
+
+def test_the_last_task_ends_as_it_forecasts() -> None:
+    assert until_done([OTHER], 0, known([]), lanes=2) == OTHER
 
 
 def test_many_tasks_are_summed_up_as_they_are_played() -> None:

@@ -24,15 +24,7 @@ def records(tmp_path: Path, weigh: CalledWeigh) -> None:
         keep_runs(tmp_path, record)
 
 
-def test_comparisons_print_what_was_reviewed(
-    weigh: CalledWeigh, tmp_path: Path
-) -> None:
-    """A parameter may be in the command, and one side's record lack it."""
-    for label, parameters in (("typed", {}), ("swept", {"lr": 0.1})):
-        record_id = label.ljust(12, "0")
-        one = run(label, usage(5.0), id=record_id, parameters=parameters)
-        keep_runs(tmp_path, one)
-
+def test_comparisons_print_what_was_reviewed(weigh: CalledWeigh) -> None:
     check_transcript(Path(__file__).with_name("compare.transcript"), weigh)
 
 
