@@ -214,9 +214,10 @@ class ProgressFollower:
         The first look comes when a program has had the time to install its handlers.
         """
         now = run.elapsed()
+        # first: whatever fails below, it is sent
+        until_signal = self._time_until_signal(now)
         self.reader.look(now)
         self.forecast = self.reader.forecast(now)
-        until_signal = self._time_until_signal(now)
         warnings = [
             self._stalls.look(
                 now,

@@ -75,7 +75,7 @@ class TaskTree(ProcTree):
         return super().children()
 
 
-_MOST_FOR_NAN = MIB  # of new output: all of it, so that the lines are counted
+_MOST_READ = MIB  # of new output: all of it, so that --stop nan counts the lines
 _SURE = 3  # lines with a NaN
 
 
@@ -105,7 +105,7 @@ class TaskProgress:
             limits = LimitWatch(limit, context.ask)
             self._follower.set_limit(limits, context.checkpoint)
         self._stuck = StuckWatch(options.end_stuck) if options.end_stuck else None
-        self._searched = _opened(path, _MOST_FOR_NAN) if options.stop_nan else []
+        self._searched = _opened(path) if options.stop_nan else []
         self._divergence = divergence.DivergenceWatch(_SURE)
 
     @property
@@ -157,10 +157,10 @@ class TaskProgress:
             self._run.stuck.append((self.attempt, lacks, size))
 
 
-def _opened(path: str | None, most: Bytes = 64 * KIB) -> list[WatchedOutput]:
+def _opened(path: str | None) -> list[WatchedOutput]:
     """Open the output of a task for reading, if it has a file that can be read."""
     with suppress(OSError):
-        return [] if path is None else [WatchedOutput(path, most=most)]
+        return [] if path is None else [WatchedOutput(path, most=_MOST_READ)]
     return []
 
 
