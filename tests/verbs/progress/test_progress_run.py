@@ -209,21 +209,6 @@ def test_a_new_window_size_reaches_the_job(weigh: Weigh) -> None:
     terminal.expect("now 100 30")
 
 
-def test_a_job_that_will_be_too_late_is_reported_once(weigh: Weigh) -> None:
-    process = weigh.start(
-        *("run", "--progress", "--time", "10s", "--", PYTHON, "-c", SLOW),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    errors = process.stderr
-    assert errors is not None
-    words = b"will not end before the time limit"
-    until(lambda: words in errors.readline(), "the warning")
-    process.terminate()
-    _, rest = process.communicate(timeout=PATIENCE)
-    assert words not in rest
-
-
 @pytest.mark.parametrize("is_behind_a_shell", [False, True])
 def test_a_checkpoint_signal_comes_before_the_limit(
     weigh: Weigh, *, is_behind_a_shell: bool
