@@ -71,8 +71,6 @@ class LineSplitter:
         return self._open
 
     def _cut(self, data: bytes, current_time: Seconds) -> list[OutputLine]:
-        if not data:
-            return []
         first, *more = _ENDS.split(data)
         joined = (self._open.text + first)[-LONGEST:]
         pieces = [OutputLine(joined, current_time if first else self._open.time)]

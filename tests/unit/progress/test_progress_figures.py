@@ -74,6 +74,7 @@ def test_a_figure_that_rises_from_zero_to_its_total_shows_the_end(
     [
         lines("accuracy: {n}%"),
         lines("gpu {n}%  mem {n}%"),
+        lines("scored 0.{n:02} of 1 point"),
         lines("kept 6{n:02}/9{n:02} reads"),  # the total changes
         lines("2026/11/23 04:{n:02}:11 loaded a shard"),
         lines("GET /page/{n}/100 200"),
@@ -177,6 +178,13 @@ def test_the_time_left_that_a_program_prints_is_read(form: str) -> None:
     low, remaining, high = time_left(forecast)
     assert remaining == pytest.approx(20)
     assert low < 20 < high
+
+
+def test_an_end_that_receded_in_a_long_silence_is_not_believed() -> None:
+    reader = RunProgressReader()
+    for time, left in ((1, 9), (2, 8), (3, 7), (20, 9)):
+        reader.feed(f"step: {left} s left\n".encode(), time)
+    assert reader.forecast(20) is None
 
 
 def test_a_line_of_ticks_is_read_to_its_end() -> None:

@@ -95,16 +95,5 @@ def test_the_advice_to_pack_names_the_task_file_that_is_still_there(
     assert {note.flag for note in there} == {"weigh plan tasks.txt --replace"}
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_strongest_note_comes_first(root: str, order: int) -> None:
-    small = Task(memory=2 * GIB, cpus=1.0)
-    killed = Task(state="OUT_OF_MEMORY", memory=8 * GIB)
-    tasks = (small, killed, small, small)[::order]
-    notes = notes_of(root, SomeJob(tasks=tasks, wanted=ASKED))
-    weights = [note.weight for note in notes]
-    assert weights == sorted(weights, reverse=True)
-    assert "killed for memory" in notes[0].words
-
-
 def test_worked_examples_of_notes() -> None:
     check_session(Path(__file__).with_name("notes.session"), {})
