@@ -12,7 +12,7 @@ import pytest
 
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.progress_follower import ProgressFollower, ProgressReader
-from weigh.measure.region.channel import BatchesLine, EventLine
+from weigh.measure.region.channel import RegionLine
 from weigh.model.record import BatchTimes, ProgramEvent, TreeSample
 from weigh.progress.notices import LimitWatch, StallWatch
 
@@ -106,12 +106,12 @@ def test_a_run_hangs_that_uses_no_cpu_time_whatever_has_ended_before(
     assert bool(follow(300, cpu_time)[1]) == hangs
 
 
-def event(name: str, value: Any) -> EventLine:
-    return EventLine("1", ProgramEvent(name, 0.0, value))
+def event(name: str, value: Any) -> RegionLine:
+    return RegionLine("1", events=(ProgramEvent(name, 0.0, value),))
 
 
-def batches(count: int, process: str = "1") -> BatchesLine:
-    return BatchesLine(process, "loop", BatchTimes(None, count, None, total=60))
+def batches(count: int, process: str = "1") -> RegionLine:
+    return RegionLine(process, loops={"loop": BatchTimes(None, count, None, total=60)})
 
 
 @pytest.mark.parametrize(
