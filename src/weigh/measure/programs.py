@@ -39,7 +39,7 @@ else:  # most runs read nothing that is seen
     pages = lazy_module("weigh.probe.pages")
 
 _MAGIC = b"\xca\xfe\xc0\xc0"
-_MOST_BYTES = 4 << 20  # of a file; the maps of a program with 40,000 have as many
+_MOST_BYTES = 4 << 20  # of the maps of a process; 40,000 have as many
 _TRIES = 4  # looks at a new process until it is taken for another program
 _OLD = "sun.gc.generation.1"  # the counters of the old generation
 _HEAP_FLAGS = (
@@ -153,16 +153,15 @@ class JvmWatch:
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
             with suppress(OSError, ValueError):
                 fd = os.open(root + path, flags)
-                with open(fd, "rb", buffering=0) as file:
-                    size = os.fstat(fd).st_size
-                    if 0 < size <= _MOST_BYTES:
-                        view = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-                        self._pid, self._counters = pid, memoryview(view)
-                        # options of variables are not among vmArgs
-                        env = _environment(f"{self._proc}/{pid}")
-                        words = (env.get(name, "") for name in _VARIABLES)
-                        self._options = " ".join(words).split()
-                        return
+                # all of it; ValueError for an empty one
+                with open(fd, "rb", buffering=0):
+                    view = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+                self._pid, self._counters = pid, memoryview(view)
+                # options of variables are not among vmArgs
+                env = _environment(f"{self._proc}/{pid}")
+                words = (env.get(name, "") for name in _VARIABLES)
+                self._options = " ".join(words).split()
+                return
 
 
 @cache
@@ -467,9 +466,7 @@ class ProgramWatch:
         if not is_largest or read is None:
             return
         sizes: dict[tuple[int, int], int] = {}
-        for number, path in files.items():
-            if not path.startswith("/"):
-                continue
+        for number in files:
             with suppress(OSError):  # it was closed meanwhile
                 status = os.stat(f"{self._proc}/{pid}/fd/{number}")
                 if stat.S_ISREG(status.st_mode):

@@ -2,23 +2,15 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.lazy_modules import lazy_module
 from weigh.model.record import PeakMemory, SampleSeries, TreeSample
-from weigh.units import Bytes, Seconds
-
-if TYPE_CHECKING:
-    from weigh.estimate import growth
-else:  # imported when it is first used
-    growth = lazy_module("weigh.estimate.growth")
+from weigh.units import Seconds
 
 TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 MOST_COLUMNS = 500  # columns of a series
 _SHORTEST_RATE = 0.02  # seconds between two readings of CPU time
-_WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
 
 
 def peak_in_samples(
@@ -118,14 +110,3 @@ def _rate(
     used = now[1] - before[1]
     # the sum falls when a process ends and takes its time with it
     return used / (now[0] - before[0]) if used >= 0 else None
-
-
-def is_series_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
-    """Return whether the run ended while its memory was still rising.
-
-    None for a run that is too short. Only the record's series is used, so that a later
-    reader of the record gets the same answer.
-    """
-    if len(times) < _WORTH_ASKING:
-        return None
-    return growth.is_memory_growing(times, memory)

@@ -22,20 +22,13 @@ _SI_KERNEL = 0x80
 _SETTLING = 0.01
 _WITNESS_PATIENCE = 500  # milliseconds: a full machine is slow, and it may be stopped
 _NOT_PASSED_ON = {
-    signal.SIGKILL,  # cannot be caught
-    signal.SIGSTOP,  # cannot be caught
+    *(signal.SIGKILL, signal.SIGSTOP),  # cannot be caught
     signal.SIGCHLD,  # weigh's own
-    signal.SIGTTIN,  # the terminal's, for a process that reads
-    signal.SIGTTOU,  # the terminal's, for a process that writes
-    signal.SIGPIPE,  # caused by the process itself
-    signal.SIGXFSZ,
-    signal.SIGABRT,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGILL,
-    signal.SIGSEGV,
-    signal.SIGSYS,
-    signal.SIGTRAP,
+    # the terminal's, for a process that reads or writes
+    *(signal.SIGTTIN, signal.SIGTTOU),
+    # caused by the process itself
+    *(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP),
+    *(signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV),
 }
 _PASSED_ON = frozenset(signal.valid_signals() - _NOT_PASSED_ON)
 _OPPOSITE: dict[int, int] = {

@@ -20,7 +20,6 @@ from weigh.measure.peak import PeakTracker
 from weigh.measure.series import (
     MOST_COLUMNS,
     TIMES_INTERVAL,
-    is_series_growing,
     peak_in_samples,
     thin_samples,
     thin_series,
@@ -40,6 +39,7 @@ from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
+    from weigh.estimate import growth
     from weigh.measure import cpu_wait as measure_cpu_wait
     from weigh.measure import gpu_account, gpu_sampler, programs
     from weigh.measure import ranks as measure_ranks
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from weigh.measure.portable import ResidentSum
     from weigh.probe.perf import CpuClock
 else:  # each is imported when it is first used
+    growth = lazy_module("weigh.estimate.growth")
     gpu_account = lazy_module("weigh.measure.gpu_account")
     gpu_sampler = lazy_module("weigh.measure.gpu_sampler")
     measure_cpu_wait = lazy_module("weigh.measure.cpu_wait")
@@ -129,6 +130,7 @@ _SECOND_CHECKPOINT = 1.0  # seconds after the first: a short run is written once
 _MOST_SAMPLES = 2 * MOST_COLUMNS  # little of a node's memory
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_PROGRAM_LOOK = 0.5  # seconds; as above
+_GROWTH_SAMPLES = 20  # fewer show none, and need not load what looks for it
 
 Observer = Callable[[], Seconds]  # returns the seconds until its next call
 INFINITY = float("inf")
@@ -465,9 +467,10 @@ class TreeWatcher:
         samples = peak_in_samples(self.samples, peak)
         waits, seen, calls = self._waits, self._programs, usage.file_calls
         series, growing = self._series(samples), None
-        # nobody joins the growth of a node's part: it is that of its curve
-        if not self._run.is_brief:
-            growing = is_series_growing(series.t, series.memory)
+        # nobody joins the growth of a node's part: it is that of its curve. Of the
+        # record's series alone, so that its later readers get the same answer
+        if not self._run.is_brief and len(series.t) >= _GROWTH_SAMPLES:
+            growing = growth.is_memory_growing(series.t, series.memory)
         if waits is not None:
             cpu_wait = waits.figures(usage.cpu_time, usage.wall_time)
             usage = replace(usage, cpu_wait=cpu_wait)

@@ -20,9 +20,9 @@ from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh import joined_ranks, schedulers
+    from weigh.estimate import growth
     from weigh.measure import async_command, node_agent
     from weigh.measure import nodes as measure_nodes
-    from weigh.measure import series as measure_series
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.nodes import NodeAgents
     from weigh.measure.watcher import TreeWatcher
@@ -32,7 +32,7 @@ else:  # each is imported when it is first used
     async_command = lazy_module("weigh.measure.async_command")
     node_agent = lazy_module("weigh.measure.node_agent")
     measure_nodes = lazy_module("weigh.measure.nodes")
-    measure_series = lazy_module("weigh.measure.series")
+    growth = lazy_module("weigh.estimate.growth")
     proc = lazy_module("weigh.probe.proc")
     schedulers = lazy_module("weigh.schedulers")
 
@@ -108,7 +108,7 @@ class NodeWatch:
         parts = tuple(self._agents.parts.values())
         joined = joined_ranks.with_nodes(measurement, parts, self._own())
         series = joined.series
-        growing = measure_series.is_series_growing(series.t, series.memory)
+        growing = growth.is_memory_growing(series.t, series.memory)
         return replace(joined, usage=replace(joined.usage, growing=growing))
 
     def finish(self, measurement: RunMeasurement) -> RunMeasurement:

@@ -17,7 +17,7 @@ from weigh.estimate.growth import (
     growth_of,
     is_memory_growing,
 )
-from weigh.measure import series
+from weigh.measure import watcher
 from weigh.model.progress import MemoryGrowth
 from weigh.robust import rise_score, slope_interval
 from weigh.units import GIB, MIB
@@ -209,7 +209,7 @@ def test_nothing_seen_is_nothing_known() -> None:
 
 
 def test_the_run_is_estimated_from_as_many_samples_on_as_there_is_an_answer() -> None:
-    assert series._WORTH_ASKING <= FEWEST
+    assert watcher._GROWTH_SAMPLES <= FEWEST
 
 
 # The line

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weigh.estimate.growth import is_memory_growing
 from weigh.measure.series import (
-    is_series_growing,
     peak_in_samples,
     thin_samples,
     thin_series,
@@ -110,7 +110,7 @@ def run_of(
 
 def is_growing(samples: list[TreeSample]) -> bool | None:
     series = thin_series(samples)
-    return is_series_growing(series.t, series.memory)
+    return is_memory_growing(series.t, series.memory)
 
 
 def saw_tooth(teeth: int, rise: float) -> Callable[[float], float]:

@@ -11,8 +11,13 @@ import pytest
 from msgspec.structs import replace
 from run_captured import run_captured
 
-from weigh.estimate.growth import extrapolate, growth_of, progress_of, time_needed
-from weigh.measure.series import is_series_growing
+from weigh.estimate.growth import (
+    extrapolate,
+    growth_of,
+    is_memory_growing,
+    progress_of,
+    time_needed,
+)
 from weigh.model.record import Record
 from weigh.render.record_lines import render_summary
 from weigh.units import MIB
@@ -87,6 +92,6 @@ def test_a_leak_is_carried_on_to_ten_times_the_steps_and_reported_of_a_longer_ru
     # of three seconds it may be a start-up; of a minute, the same curve is growth
     assert (usage.growing, "rising" in printed) == (None, False)
     slow = replace(series, t=tuple(time * 60 / SECONDS for time in series.t))
-    usage = replace(usage, growing=is_series_growing(slow.t, slow.memory))
+    usage = replace(usage, growing=is_memory_growing(slow.t, slow.memory))
     shown = render_summary(replace(record, usage=usage, series=slow))
     assert "still rising at the end: " in shown
