@@ -79,7 +79,7 @@ class StallWatch:
     It warns after *after* seconds; *gpus* is the number of allocated GPUs.
     """
 
-    def __init__(self, after: Seconds, *, gpus: int = 0) -> None:
+    def __init__(self, after: Seconds, *, gpus: int) -> None:
         self._after = after
         self._gpus = gpus
         self._seen: deque[tuple[Seconds, Seconds]] = deque()  # time and CPU time

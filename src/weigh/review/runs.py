@@ -90,12 +90,10 @@ def _repeats_of(record: Record) -> Iterator[ReviewedRun]:
         began = None if began is None else began + one.usage.wall_time
 
 
-def epoch_seconds(iso_time: str | None) -> Seconds | None:
+def epoch_seconds(iso_time: str) -> Seconds | None:
     """Return a record's time as seconds since the epoch; None if it is invalid."""
     try:
-        return (
-            None if iso_time is None else datetime.fromisoformat(iso_time).timestamp()
-        )
+        return datetime.fromisoformat(iso_time).timestamp()
     except (ValueError, OverflowError):
         return None
 
@@ -252,9 +250,9 @@ class GpuTotals(msgspec.Struct, frozen=True):
     that did.
     """
 
-    time: Seconds | None = None
-    energy: float | None = None
-    measured: int = 0
+    time: Seconds | None
+    energy: float | None
+    measured: int
 
 
 def gpu_time_and_energy(runs: Sequence[ReviewedRun]) -> GpuTotals:

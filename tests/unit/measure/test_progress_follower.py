@@ -51,7 +51,7 @@ def follow(
 
     follower = ProgressFollower(
         ProgressReader([SomeStream()]),
-        StallWatch(60.0),
+        StallWatch(60.0, gpus=0),
         notify=say,
         warn=say,
         send=lambda number: handlers if number == SIGUSR1 else 0,

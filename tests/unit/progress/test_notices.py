@@ -104,9 +104,11 @@ def test_a_run_that_does_nothing_is_reported_once(
     assert stalls(**seen) == words
 
 
-def stuck_after(step: int = 5, **signs: Callable[[int], Any]) -> tuple[int, str] | None:
-    """Return when a task is found stuck after 30 minutes, and the words."""
-    watch = StuckWatch(30 * MINUTES)
+def stuck_after(
+    step: int = 5, after: float = 30 * MINUTES, **signs: Callable[[int], Any]
+) -> tuple[int, str] | None:
+    """Return when a task is found stuck, by default after 30 minutes, and the words."""
+    watch = StuckWatch(after)
     usual = {"output": lambda _: 7.0, "work": lambda _: 0.0, "gpu": lambda _: None}
     for now in range(0, 3600, step):
         at = {name: of_time(now) for name, of_time in {**usual, **signs}.items()}
@@ -123,6 +125,7 @@ def stuck_after(step: int = 5, **signs: Callable[[int], Any]) -> tuple[int, str]
 def test_a_task_without_any_sign_of_life_is_stuck_when_the_time_is_over() -> None:
     idle = "no output, no CPU time and no progress for 30 minutes"
     assert stuck_after() == (1800, idle)
+    assert stuck_after(after=90.0) == (90, idle.replace("30 minutes", "1 m 30 s"))
     # a heartbeat of a hung program is no work
     assert stuck_after(work=lambda now: now * 0.002) == (1800, idle)
     # it worked for ten minutes first

@@ -52,9 +52,9 @@ def a_subject(
 
 
 def a_report(requested: ElementRequest, *runs: ReviewedRun, **more: Any) -> JobReport:
-    elements = tuple(a_subject(requested, *runs).elements)
+    elements = more.pop("elements", a_subject(requested, *runs).elements)
     findings = ReportFindings(
-        title="t", requested=requested, runs=runs, elements=elements, **more
+        title="t", requested=requested, runs=runs, elements=tuple(elements), **more
     )
     return compose_report(findings)
 
