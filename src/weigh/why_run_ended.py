@@ -429,6 +429,7 @@ def _lines_with_cause(output_text: str) -> tuple[str, ...]:
     after a traceback).
     """
     every = [line.rstrip() for line in output_text.splitlines() if line.strip()]
+    every = _without_summaries(every)
     lines = _without_launcher(every)
     # what stands behind the error is dropped from the end
     while lines and re.fullmatch(_AFTERWORDS, lines[-1]):
@@ -492,6 +493,19 @@ def error_at_end(output_text: str) -> str | None:
     if error is None:
         error = next((o for o in reversed(lines) if o.startswith(_ERROR_SIGNS[1:])), "")
     return MASK.line(error) if error in lines[-_SHOWN:] else None
+
+
+def _without_summaries(output_lines: list[str]) -> list[str]:
+    """Return *output_lines* without what weigh run and weigh exec print at the end.
+
+    A script that has ``weigh run`` in it ends with that. Why exec stopped stays.
+    """
+    kept, is_summary = [], False
+    for line in output_lines:
+        is_summary = line.startswith("weigh  ") or (is_summary and line[:2] == "  ")
+        if not is_summary or line.startswith("  stopped "):
+            kept.append(line)
+    return kept
 
 
 def _without_launcher(output_lines: list[str]) -> list[str]:

@@ -39,8 +39,6 @@ _TERMINATED = SIGNAL_BASE + 15
 # (numbers of Linux, where jobs run: a report may be read elsewhere)
 _WARNED = frozenset({SIGNAL_BASE + 10, SIGNAL_BASE + 12, SIGNAL_BASE + 24})
 _EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
-# lines of weigh exec's summary, which do not show why the script ended
-_SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
 # KILL and TERM: what schedulers, nodes and people end processes with
 _ENDERS = frozenset({9, 15})
 _SHELL_ENDERS = frozenset({SIGNAL_BASE + 9, SIGNAL_BASE + 15})
@@ -164,9 +162,7 @@ def _ended_element_state(
     elif is_signalled:
         state, reason = "INTERRUPTED", "stopped by a signal"
     else:
-        lines = [line for line in before.splitlines() if line.strip()]
-        lines = [line for line in lines if not _SUMMARY.match(line)]
-        last = failure_line("\n".join(lines))
+        last = failure_line(before)
         for title in ("weigh: ", "stopped "):
             last = last.removeprefix(title).strip()
         reason = _of_shell(last) or element_state.reason

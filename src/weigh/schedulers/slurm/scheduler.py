@@ -205,6 +205,9 @@ def _slurm_wait_reason(text: str, word: str, state: State) -> str | None:
         return word.lower()
     if state in _STARTED and is_of_waiting(text):
         return None  # why it waited: 26.05 still lists that after the end
+    # squeue's word also for a script that started and was killed (22.05)
+    if text == "JobLaunchFailure":
+        return "its script was ended by a signal, or could not start"
     return None if text in _NO_REASON else text
 
 
