@@ -15,7 +15,7 @@ from weigh.units import Bytes, count_with_noun
 from weigh.usage_needs import knobs_of
 from weigh.why_run_ended import ran_out_on_gpu
 
-_NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
+_NUMBER = re.compile(r"(?<![\d.])\.?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
 _WORD_END, _A_NUMBER = "\0", "\1"  # an argument cannot hold \0, and hardly holds \1
 
 
@@ -34,7 +34,8 @@ def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
     """Return the group of each record.
 
     A number in the command may equal a parameter's value by chance, as 1 often does. It
-    stands for the parameter only if it does in most records of this command.
+    stands for the parameter only if it does in most records of this command, or in all
+    where digits are written around the value: ``{n}e6`` or ``.{n}``.
     """
     # the words joined, with a mark in place of each number
     texts = [
@@ -44,18 +45,22 @@ def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
     counts: Counter[tuple[str, int, str]] = Counter()
     numbers_by_record = [_numbers_in_command(record) for record in records]
     for text, numbers in zip(texts, numbers_by_record, strict=True):
-        for place, (_, names) in enumerate(numbers):
-            counts.update((text, place, name) for name in names)
+        for place, (number, patterns) in enumerate(numbers):
+            counts.update((text, place, pattern) for pattern in {number, *patterns})
     groups = []
     for record, text, numbers in zip(records, texts, numbers_by_record, strict=True):
         first, *pieces = text.split(_A_NUMBER)
-        for place, ((word, names), piece) in enumerate(
+        for place, ((number, patterns), piece) in enumerate(
             zip(numbers, pieces, strict=True)
         ):
-            count, name = max(
-                ((counts[text, place, n], n) for n in names), default=(0, "")
-            )
-            first += (f"{{{name}}}" if 2 * count > seen[text] else word) + piece
+            varies = counts[text, place, number] < seen[text]
+            fitting = [
+                (count, pattern)
+                for pattern in patterns
+                if ((count := counts[text, place, pattern]) == seen[text] and varies)
+                or (_is_whole(pattern) and 2 * count > seen[text])
+            ]
+            first += max(fitting, default=(0, number))[1] + piece
         groups.append(
             ReadingsGroup(
                 tuple(first.split(_WORD_END)) if record.command else (),
@@ -70,19 +75,34 @@ def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
 
 
 def _numbers_in_command(record: Record) -> list[tuple[str, list[str]]]:
-    """Return the numbers of a command, and the parameters that have this value."""
+    """Return the numbers of a command, and how parameters may have made them."""
     return [
         (
             number,
             [
-                name
+                pattern
                 for name, value in record.parameters.items()
+                if not isinstance(value, str)
                 # an option's sign is not part of its number: -1 is found as 1
-                if not isinstance(value, str) and abs(value) == float(number)
+                for pattern in _patterns_of_number(number, name, abs(value))
             ],
         )
         for number in _NUMBER.findall(_WORD_END.join(record.command))
     ]
+
+
+def _patterns_of_number(number: str, name: str, value: float) -> Iterator[str]:
+    """Yield ``{name}``, or that between digits: what *number* is made of."""
+    if value == float(number):
+        yield f"{{{name}}}"
+        return
+    for match in re.finditer(f"(?={re.escape(f'{value:.15g}')})", number):
+        end = match.start() + len(f"{value:.15g}")
+        yield f"{number[: match.start()]}{{{name}}}{number[end:]}"
+
+
+def _is_whole(pattern: str) -> bool:
+    return pattern.startswith("{") and pattern.endswith("}")
 
 
 _TIMES = "*"
