@@ -246,6 +246,10 @@ def exit_code_of(error: Exception | KeyboardInterrupt, argv: Sequence[str]) -> i
         return SIGNAL_BASE + signal.SIGINT
     if isinstance(error, OSError):
         return _explain(error)
+    # weigh's files are JSON: a record escapes such bytes, a path has to be found again
+    if isinstance(error, UnicodeEncodeError) and argv[:1] != ["run"]:
+        _complain(f"{error.object} is not UTF-8 (rename it)")
+        return USAGE
     # Python has no class of its own for a thread that the system refuses
     if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
         _complain(_OF_SYSTEM[errno.EAGAIN])

@@ -143,11 +143,12 @@ def not_found(root: str, record_name: str, index: StoreIndex) -> RecordNotFoundE
             f"no record called {record_name!r} that you may read "
             f"({closed_note(index.closed)})"
         )
-    if not index.entries and not index.newer:
+    if not index.entries:
         what = "" if record_name == LAST else f"no record called {record_name!r}: "
-        return RecordNotFoundError(
-            f"{what}no records in {root} yet (weigh run makes one)"
-        )
+        which = "yet (weigh run makes one)"
+        if index.newer:
+            which = "that this weigh can read (weigh records shows why)"
+        return RecordNotFoundError(f"{what}no records in {root} {which}")
     near = _nearest_record_names(record_name, index)
     hint = f"did you mean {' or '.join(near)}?" if near else "weigh records lists them"
     return RecordNotFoundError(f"no record called {record_name!r} ({hint})")

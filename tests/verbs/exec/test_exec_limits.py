@@ -80,6 +80,25 @@ def test_a_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("verb", ["exec t.txt", "submit -- a", "scan n=1,2 -- {n}"])
+def test_a_folder_whose_name_is_no_utf_8_is_named_before_anything_runs(
+    verb: str, tmp_path: Path
+) -> None:
+    folder = os.fsencode(tmp_path) + b"/b\xff"
+    os.mkdir(folder)
+    Path(os.fsdecode(folder), "t.txt").write_text("touch ran\n")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env["WEIGH_DIR"] = os.fsdecode(folder)
+
+    argv = [sys.executable, "-m", "weigh", *verb.split()]
+    done = subprocess.run(argv, check=False, cwd=folder, env=env, capture_output=True)
+
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"b\\udcff" in done.stderr
+    assert b"is not UTF-8 (rename it)" in done.stderr
+    assert not os.path.exists(folder + b"/ran")
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "out"),
     [(["status"], 125, ""), (["run", "--", "echo", "ran"], 0, "ran\n")],

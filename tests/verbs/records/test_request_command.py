@@ -66,6 +66,11 @@ def test_requests_and_mistakes_print_what_was_reviewed(
     shutil.rmtree(".weigh")
     code, _, err = weigh("request")
     assert (code, "(weigh run makes one)" in err) == (2, True)
+    Path(".weigh/records/2026-11").mkdir(parents=True)
+    newer = '{"schema":"weigh.record/99","id":"ffff00001111"}\n'
+    Path(".weigh/records/2026-11/a.jsonl").write_text(newer)
+    code, _, err = weigh("request")
+    assert (code, "that this weigh can read" in err) == (2, True)
 
 
 def test_the_runs_that_last_stands_for_are_named(

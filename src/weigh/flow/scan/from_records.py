@@ -120,7 +120,9 @@ def _target_size(text: str, size_name: str) -> float:
     with suppress(ValueError):
         if 0 < float(value) <= LARGEST_SIZE:
             return float(value)
-    raise FormatError(f"--target {text}: {value!r} is no size above 0")
+    raise FormatError(
+        f"--target {text}: {value!r} is no size above 0, up to {LARGEST_SIZE:g}"
+    )
 
 
 def _gpu_limits(
