@@ -120,6 +120,7 @@ def test_a_task_that_still_runs_has_no_error(root: str, say: Say) -> None:
     client.save_poll(root, "slurm", said)
     (row,) = report_of(say, JOB).rows
     assert (row.state, row.error) == ("RUNNING", None)
+    assert row.memory == GIB  # no event names its record
 
 
 def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) -> None:
