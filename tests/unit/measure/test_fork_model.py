@@ -12,6 +12,7 @@ from weigh.measure.memory.families import (
     corrected_estimate,
 )
 from weigh.measure.memory.holding import PageEstimate
+from weigh.units import MIB
 
 PAGE = 4096
 
@@ -483,17 +484,21 @@ def test_what_a_member_grew_by_during_a_count_is_its_own() -> None:
 SIZES = st.lists(st.integers(0, 1000), max_size=6)
 
 
-@given(st.lists(st.tuples(SIZES, st.none() | st.floats(0, 1)), min_size=1))
+@given(
+    st.lists(
+        st.tuples(SIZES, st.none() | st.floats(0, 1), st.integers(0, 1000)), min_size=1
+    )
+)
 def test_an_overlap_lies_between_all_and_nothing(
-    looks: list[tuple[list[int], float | None]],
+    looks: list[tuple[list[int], float | None, int]],
 ) -> None:
     overlap = PageOverlap()
-    for sizes, distinct in looks:
-        estimate = overlap.estimate(sizes)
+    for sizes, distinct, new in looks:
+        estimate = overlap.estimate(sizes, new)
         assert max(sizes, default=0) <= estimate.low <= estimate.value
         assert estimate.value <= estimate.high <= sum(sizes)
         if distinct is not None:
-            overlap.correct(sizes, PageCount(distinct))
+            overlap.correct(sizes, PageCount(distinct), new)
 
 
 def test_before_a_count_all_are_taken_to_map_the_same() -> None:
@@ -501,3 +506,17 @@ def test_before_a_count_all_are_taken_to_map_the_same() -> None:
     assert overlap.estimate([10, 30, 20]) == PageEstimate(30, 30, 60)
     overlap.correct([10, 30, 20], PageCount(0.75, 0.0001))
     assert overlap.estimate([10, 30, 20]).value == 45
+
+
+@pytest.mark.parametrize(
+    ("union", "machine", "expected"), [(60, 99, 100), (60, 0, 60), (40, 99, 60)]
+)
+def test_what_two_forks_map_is_as_new_as_before_if_the_machine_has_more(
+    union: int, machine: int, expected: int
+) -> None:
+    """Both map the same 20 MiB, then 20 more each, then 20 more each."""
+    overlap = PageOverlap()
+    overlap.correct([20 * MIB, 20 * MIB], PageCount(20 / 40))
+    overlap.correct([40 * MIB, 40 * MIB], PageCount(union / 80))
+    value = overlap.estimate([60 * MIB, 60 * MIB], machine * MIB).value
+    assert value == pytest.approx(expected * MIB, rel=0.02)

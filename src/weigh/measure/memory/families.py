@@ -347,35 +347,46 @@ class PageOverlap:
     """Estimates the union of the files, or the shared memory, that processes map.
 
     By how much they overlap, only a count shows. Until then, all are assumed to map the
-    same; what came since the last one are assumed to be pages that others map already.
+    same; what came since the last one is as new as what came before that, as far as
+    the machine has more at all.
     """
 
     def __init__(self) -> None:
         self._sum = self._union = 0  # at the count
+        self._new = 0.0  # the part of what came before it that nobody mapped yet
         self._error: Bytes = 0
         self._doubt = GuessDoubt()
 
-    def correct(self, sizes: Sequence[Bytes], count: PageCount) -> None:
-        """Note a count of processes that map *sizes*."""
+    def came(self, sizes: Sequence[Bytes]) -> Bytes:
+        """Return by how much the sum of *sizes* has grown since the last count."""
+        return max(0, sum(sizes) - self._sum) if self._sum else 0
+
+    def correct(self, sizes: Sequence[Bytes], count: PageCount, new: Bytes = 0) -> None:
+        """Note a count of processes that map *sizes*; *new* is as for an estimate."""
         most = sum(sizes)
-        counted, estimate = count.distinct * most, self.estimate(sizes)
+        counted, estimate = count.distinct * most, self.estimate(sizes, new)
         self._doubt.learn(estimate, counted)
         corrected = corrected_estimate(estimate, counted, counted * count.error)
+        if (came := self.came(sizes)) > MIB:
+            self._new = min(1.0, max(0.0, (counted - self._union) / came))
         self._sum = most
         self._union = nearest_within(corrected.value, max(sizes, default=0), most)
         self._error = max(self._union - corrected.low, corrected.high - self._union)
 
-    def estimate(self, sizes: Sequence[Bytes]) -> PageEstimate:
-        """Return the union now, from each process's own bytes."""
+    def estimate(self, sizes: Sequence[Bytes], new: Bytes = 0) -> PageEstimate:
+        """Return the union now, from each process's own bytes.
+
+        By *new*, the machine has more since the last count; others may have it.
+        """
         most, least = sum(sizes), max(sizes, default=0)
         # of one process, or before a count, all are taken to map the same
         if not self._sum or most == least:
             return PageEstimate(least, least, most)
-        # what came since the count is taken to be mapped already
-        value = nearest_within(self._union, least, most)
+        new = min(new, round(self._new * self.came(sizes)))
+        value = nearest_within(self._union + new, least, most)
         # of what was let go since, others may map all, or nothing
-        below = max(0, self._union - least) if most < self._sum else 0
-        above = max(0, self._union - value, most - self._sum)
+        below = new + (max(0, self._union - least) if most < self._sum else 0)
+        above = max(0, self._union + new - value, most - self._sum - new)
         low = value - self._error - self._doubt.part * below
         high = value + self._error + self._doubt.part * above
         return PageEstimate(

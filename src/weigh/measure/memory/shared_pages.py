@@ -28,6 +28,7 @@ from weigh.measure.memory.families import (
 from weigh.measure.memory.holding import MemoryHolding, material_change
 from weigh.probe.pages import ProcessPages, own_mounts, tmpfs_devices
 from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.probe.tmpfs import machine_shared_memory
 from weigh.units import MIB, Bytes, Seconds
 
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
@@ -62,6 +63,7 @@ class SharedPages:
         # by the identity that forks share, see `_family_name`
         self._families: dict[Hashable, ForkFamily] = {}
         self._files, self._shmem = PageOverlap(), PageOverlap()
+        self._level: Bytes | None = None  # the machine's shared memory at the count
         self._seen: dict[int, MemberReading] = {}  # at the look before
         self._pages = ReadablePages(tree)
 
@@ -173,7 +175,8 @@ class SharedPages:
         """Return what is known, with its bounds."""
         kernel = sum(reading.kernel for reading in kept)
         file = self._files.estimate([reading.file for reading in kept])
-        shared = self._shmem.estimate([reading.shared for reading in kept])
+        sizes = [reading.shared for reading in kept]
+        shared = self._shmem.estimate(sizes, self._new_shared(sizes))
         families = [family.estimate() for family in self._families.values()]
         parts = [*families, shared, file]
         low, value, high = (
@@ -222,8 +225,19 @@ class SharedPages:
         for is_shared, overlap in ((False, self._files), (True, self._shmem)):
             if is_shared in of_files:
                 sizes = [one.shared if is_shared else one.file for one in kept]
-                overlap.correct(sizes, of_files[is_shared])
+                new = self._new_shared(sizes) if is_shared else 0
+                overlap.correct(sizes, of_files[is_shared], new)
+        self._level = machine_shared_memory() if True in of_files else self._level
         return True
+
+    def _new_shared(self, sizes: Sequence[Bytes]) -> Bytes:
+        """Return by how much the machine's shared memory has grown since the count.
+
+        A process that only maps what another one wrote does not add to it.
+        """
+        if self._level is None or self._shmem.came(sizes) < MIB:
+            return 0
+        return max(0, (machine_shared_memory() or 0) - self._level)
 
     def _count_family(
         self, kept: Sequence[ProcessReading], family: ForkFamily
