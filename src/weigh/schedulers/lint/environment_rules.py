@@ -447,6 +447,13 @@ def _has_u(word: str) -> bool:
     return word[:1] == "-" and word[1:2] != "-" and "u" in word
 
 
+# `source activate` is conda's too; that of a venv reads no unset variable
+_SCRIPT_OF_OTHERS = (
+    r"/(?:\.bashrc|\.profile|\.bash_profile|setvars\.sh)$"
+    r"|^activate$|(?:conda|mamba|forge)\d?/bin/activate$"
+)
+
+
 def _reads_scripts_of_others(command: ShellCommand) -> bool:
     words = command.words
     if command.name in _CONDA:
@@ -454,9 +461,7 @@ def _reads_scripts_of_others(command: ShellCommand) -> bool:
     if command.name in _LOADS:
         return len(words) > 1 and words[1] not in {"list", "avail", "spider"}
     path = words[1] if command.name in _SOURCES and len(words) > 1 else ""
-    return path.startswith(("/etc/", "~/.")) or bool(
-        re.search(r"/(?:\.bashrc|\.profile|\.bash_profile|setvars\.sh)$", path)
-    )
+    return path.startswith(("/etc/", "~/.")) or bool(re.search(_SCRIPT_OF_OTHERS, path))
 
 
 _OF_THE_MACHINE = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/")  # noqa: S108
@@ -480,7 +485,9 @@ def _node_local(lint_case: LintCase) -> Iterator[LintFinding]:
                 return
         if command.name not in {"cd", "pushd", "source", "."}:
             # what an earlier command names it may have created
-            made += f" {command.text} {' '.join(command.outputs)}"
+            paths = (lint_case.absolute(word, place) for word in command.words[1:])
+            named = (command.text, *command.outputs, *filter(None, paths))
+            made += f" {' '.join(named)}"
 
 
 def _is_made_before(path: str, made: str) -> bool:
