@@ -17,6 +17,7 @@ from some_runs import a_peak, a_run, a_usage
 from transcript import check_answers, check_transcript
 
 from weigh.flow.records.record_lookup import records_by_ids, whole_records_by_ids
+from weigh.flow.records.records import open_store, runs_of_last
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     CodeProvenance,
@@ -37,6 +38,7 @@ from weigh.store.identity import (
     this_machine,
 )
 from weigh.store.index import RecordHead
+from weigh.store.past_calls import StoredScan, append_call
 from weigh.store.shards import append_line, append_record
 
 HERE = this_machine()
@@ -173,6 +175,16 @@ def test_show_and_export_give_records_as_they_were_stored_the_oldest_first(
     lines += [weigh("records", "show", "aaaa", "--json")[1]]
     read = [msgspec.json.decode(line, type=Record) for line in lines]
     assert read == [older, newer, newer]
+
+
+def test_the_last_run_of_a_scan_stands_for_all_of_them(root: str) -> None:
+    append_call(root, StoredScan("size", ("tag",), "/"))
+    found = []
+    for number, label in enumerate(("size", "size", "other")):
+        began = f"2026-11-21T10:00:0{number}Z"
+        keep(root, f"{number:012x}", label=label, started=began)
+        found.append(len(runs_of_last(open_store("/", {"WEIGH_DIR": root}))))
+    assert found == [1, 2, 1]
 
 
 def test_export_csv_is_a_table_of_plain_numbers(root: str, weigh: CalledWeigh) -> None:

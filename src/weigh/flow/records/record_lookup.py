@@ -87,6 +87,6 @@ def _without_series(line: bytes) -> bytes:
     """
     # nodes hold series of their own: search behind them
     start = line.find(_SERIES, line.find(_AFTER_NODES))
-    # of what is not there the place is -1, the last byte: nothing is found behind it
     end = line.find(_BEHIND, start)
-    return line if end < 0 else line[:start] + line[end:]
+    # both are -1 where there is no series: all but the last byte, and that
+    return line[:start] + line[end:]
