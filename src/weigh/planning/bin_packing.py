@@ -65,7 +65,6 @@ def pack_items(items: Sequence[TaskNeed], capacity: BinCapacity) -> PackedTasks:
         lambda need: sum(n / f * w for n, f, w in zip(need, full, loads, strict=True)),
         lambda need: max(n / f for n, f in zip(need, full, strict=True)),
     )
-    orders = orders if len(kinds) > 1 else orders[:1]  # of one kind all are the same
     groups = min((_fill_bins(kinds, order, full, most) for order in orders), key=len)
     bins = [_bin_of_group(sorted(group), items) for group in groups]
     return PackedTasks(

@@ -317,14 +317,13 @@ def _element_request(
     headroom: float,
 ) -> PlanRequest:
     ranks, whole = needs.ranks, _whole_gpus_per_task(needs)
-    memory = max((element.memory for element in elements), default=0)
     wanted = max(
         (_with_runner(element, needs, headroom) for element in elements), default=0
     )
     # rounded up, but not above the node's share: no node could run that
     rounded = round_memory(wanted)
     if capacity.memory is not None:
-        rounded = max(memory, min(rounded, capacity.memory))
+        rounded = min(rounded, capacity.memory)
     # one unknown time makes that of all unknown: all elements of an array have one
     # limit
     times = [element.time for element in elements]

@@ -1,6 +1,7 @@
 """The options of ``weigh plan`` as typed, and reading their values: sizes, GPUs."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
@@ -105,16 +106,14 @@ def parse_hours(option_text: str) -> Seconds:
     Raises:
         FormatError: *option_text* is not a time.
     """
-    try:
+    with suppress(FormatError):
         # a plain number is hours; with a unit it is a time like that of --time
         seconds = parse_duration(option_text, bare_unit=HOUR)
-    except FormatError:
-        seconds = -1.0
-    if not 0 <= seconds < _LONGEST:
-        raise FormatError(
-            f"--hours {option_text}: not a time (write it like 4, 0.5 or 90m)"
-        )
-    return seconds
+        if 0 <= seconds < _LONGEST:
+            return seconds
+    raise FormatError(
+        f"--hours {option_text}: not a time (write it like 4, 0.5 or 90m)"
+    )
 
 
 _LONGEST_COMMAND = 40  # characters of a command that a message repeats

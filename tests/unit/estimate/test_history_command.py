@@ -79,6 +79,7 @@ def runs_of(situation: str) -> list[dict[str, Any]]:
         ],
         "one that failed": [
             {"memory": 30 * GIB, "state": "FAILED", "exit_code": 1},
+            {"usage": Usage(600.0)},
             *[{}] * 3,
         ],
         "seeds": [{"parameters": {"batch": 50 * n, "seed": n}} for n in (1, 2, 3, 4)],

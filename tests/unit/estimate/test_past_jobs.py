@@ -55,7 +55,7 @@ ON_TWO_NODES = "\n".join(
     (
         f"{COLUMNS}|NNodes",
         *(
-            f"{n}|md|u|COMPLETED|1200|60|200G|32||2\n"
+            f"{n}|md|u|COMPLETED|1200|UNLIMITED|200G|32||2\n"
             f"{n}.0|md||COMPLETED|1200|||32|90000000K|2"
             for n in range(5)
         ),
@@ -81,6 +81,7 @@ JOBS = {
         *GOOD, ("x", "OUT_OF_MEMORY", 100, "512M", "400M")
     ),
     "one of which ran out of time": rows(*GOOD, ("x", "TIMEOUT", 3600, "3G", "1G")),
+    "whose request is not known": rows(*[("true", "COMPLETED", 12, "", "")] * 3),
     "one": rows(("x", "COMPLETED", 1200, "3G", "1G")),
     "of a real sacct": (CAPTURED / "slurm-22.05-sacct-past.txt").read_text(),
 }

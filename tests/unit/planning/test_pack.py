@@ -99,6 +99,24 @@ def test_a_few_items_take_at_most_one_bin_more_than_the_fewest(
     assert len(pack_items(kept, capacity).bins) <= fewest(kept, capacity) + 1
 
 
+# each is what only one of the orders packs best
+@pytest.mark.parametrize(
+    "needs",
+    [
+        ((9, 3, 2), (1, 3, 4), (1, 1, 6), (5, 6, 8), (1, 9, 9), (1, 8, 2)),
+        ((2, 2, 4), (1, 6, 2), (3, 2, 8), (8, 1, 3)),
+        ((2, 5, 2), (1, 7, 2), (9, 1, 2), (5, 2, 6)),
+    ],
+)
+def test_needs_that_one_order_packs_best_take_the_fewest_bins(
+    needs: Sequence[tuple[int, int, int]],
+) -> None:
+    items = [TaskNeed(*need) for need in needs]
+    capacity = BinCapacity(gpu_memory=10, memory=10, cpus=10)
+
+    assert len(pack_items(items, capacity).bins) == fewest(items, capacity)
+
+
 def per_bin(item: TaskNeed, capacity: BinCapacity) -> int | None:
     """Tell how many of one item a bin holds; None where nothing limits them."""
     counts = [

@@ -245,7 +245,7 @@ def _request_from_past_jobs(
 ) -> tuple[Request, RequestFromHistory | None]:
     completed = jobs.states[COMPLETED]
     memory, said = jobs.memory_request(), jobs.memory.predict()
-    if not completed or memory is None:
+    if memory is None:
         states = ", ".join(f"{n} {state}" for state, n in jobs.states.most_common())
         raise UsageError(f"too little is known of {jobs.name}: {states}")
     time = jobs.time()
