@@ -70,7 +70,6 @@ def test_no_line_of_the_page_is_wider_than_a_terminal_but_a_path_to_copy() -> No
     )
     lines = doctor_page(DoctorDiagnosis(host="login3", checks=checks, job=checks))
     assert max(map(len, lines)) <= 80
-    assert lines[-1] == "  2 broken"
     check = DoctorCheck("home", "warning", f"{path} cannot be written", "another one")
     lines = doctor_page(DoctorDiagnosis(host="h", checks=(check,)))
     assert any(path in line for line in lines)
