@@ -130,13 +130,12 @@ def enough_time(plan: Plan, limit: int, reserved: int = 0) -> tuple[int, str | N
             f"task starts only if {format_duration(needed)} is left, not "
             f"{format_duration(left)}"
         )
-    # 0: not known, and then the share is above 1 and nothing is noted
-    expected = plan.queue.expected or 0.0
-    if (share := time_for_tasks(limit, reserved) / (expected or 1.0)) >= 1:
+    available, expected = time_for_tasks(limit, reserved), plan.queue.expected
+    if not expected or available >= expected:
         return limit, None
     return limit, (
-        f"in {format_limit(limit)} the elements run about {share:.0%} of the tasks: "
-        "omit --time, or weigh resume runs the others"
+        f"in {format_limit(limit)} the elements run about {available / expected:.0%} "
+        "of the tasks: omit --time, or weigh resume runs the others"
     )
 
 

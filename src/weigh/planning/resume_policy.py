@@ -436,9 +436,10 @@ def request_change_text(before: JobRequest, after: JobRequest) -> str:
         words.append(f"{format_size(old)} -> {format_size(new)}")
     elif after.cpus < before.cpus:
         words.append(f"{after.cpus} instead of {before.cpus} CPUs")
-    if (after.time_limit or 0) > (before.time_limit or 0):
-        limits = (format_limit(one.time_limit or 0) for one in (before, after))
-        words.append(" -> ".join(limits))
+    limit, longer = before.time_limit, after.time_limit
+    if longer is not None and (limit is None or longer > limit):
+        had = "the queue's default" if limit is None else format_limit(limit)
+        words.append(f"{had} -> {format_limit(longer)}")
     if set(after.exclude) - set(before.exclude):
         words.append(f"not on {', '.join(after.exclude)}")
     return ", ".join(words)
