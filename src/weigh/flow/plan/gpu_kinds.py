@@ -249,21 +249,20 @@ def _without_time(kind: TaskKind) -> TaskKind:
 
 def makespan_of_plan(plan: Plan, at_once: int) -> Seconds | None:
     """Return the time of all tasks with so many elements at once; None if not known."""
-    used = [kind.used.time for kind in plan.kinds]
-    if None in used:
+    known = [time for kind in plan.kinds if (time := kind.used.time) is not None]
+    if len(known) < len(plan.kinds):
         return None
     if (queue := plan.queue) is not None and queue.expected is not None:
-        times = sorted((used[number] or 0.0 for number in queue.kinds), reverse=True)
+        times = sorted((known[number] for number in queue.kinds), reverse=True)
         # as planned for all elements, but with the turns that fewer of them take
         all_at_once = end_of_turns(times, len(plan.elements) * queue.slots) or 1.0
         return queue.expected * end_of_turns(times, at_once * queue.slots) / all_at_once
     ends = list[Seconds]()
     for element in plan.elements:
-        kinds = [plan.kinds[number] for number in element.kinds]
-        alone = max(kind.used.time or 0.0 for kind in kinds)
-        limit = max(kind.item.time or 0.0 for kind in kinds) or 1.0
+        alone = max(known[number] for number in element.kinds)
+        limit = max(plan.kinds[number].item.time or 0.0 for number in element.kinds)
         # an element's time is a limit: what sharing adds to it, without its headroom
-        ends.append(alone * (element.time or 0.0) / limit)
+        ends.append(alone * (element.time or 0.0) / (limit or 1.0))
     return end_of_turns(ends, at_once)
 
 
