@@ -310,9 +310,8 @@ class PeakTracker:
     def _grown_unseen(self) -> Bytes:
         """Estimate the peak if a process grew after its last sample."""
         reaped = self._reaped_surely()
+        # below 0: what was held, or less
         unseen = reaped - self.largest
-        if unseen <= 0:
-            return 0
         # a little is the last pages of a process that was seen almost at its peak
         is_another = reaped > self.largest * _UNSEEN
         grown = [0]
