@@ -60,7 +60,7 @@ class RunFollower:
         times = map(self._tree.times, self._tree.pids())
         cpu_time = sum(one.cpu_time for one in times if one is not None)
         self._last = now, cpu_time
-        if before is None or now <= before[0]:
+        if before is None:
             return None
         # a daemon that ends takes its CPU time away; the total never shrinks
         return max(0.0, cpu_time - before[1]) / (now - before[0])
