@@ -333,6 +333,8 @@ def failure_text(report_row: ReportRow) -> str:
         return f"signal {row.signal}, after: {row.error}"
     if row.signal and not row.reason:
         return f"killed by signal {row.signal}"
+    if row.state == "FAILED" and row.exit_code:
+        return row.error or row.reason or f"exit code {row.exit_code}"
     return row.error or row.reason or row.state.lower().replace("_", " ")
 
 

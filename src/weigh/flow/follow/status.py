@@ -240,10 +240,13 @@ def _task_failures(failed: Sequence[TaskState]) -> Iterator[TaskFailure]:
         output = task.output
         lines = last_lines_of_output(output) if output and place < _MOST_WORDS else ()
         words = lines[0] if lines else None
+        reason = task.reason
+        if task.state == "FAILED" and task.exit_code and not reason:
+            reason = f"exit code {task.exit_code}"
         yield TaskFailure(
             task=task.task,
             state=task.state,
-            reason=task.reason,
+            reason=reason,
             words=words if words != task.reason else None,  # not twice
             more=lines[1:],
             output=None if output is None else _shortened_path(output),
