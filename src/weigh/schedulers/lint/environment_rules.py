@@ -472,11 +472,11 @@ _RUNS_FILE = re.compile(r"(?:python[0-9.]*|bash|sh|Rscript|perl|julia)$")
 
 def _node_local(lint_case: LintCase) -> Iterator[LintFinding]:
     """Note a path that the script reads and that this machine has for itself."""
-    made = ""
+    made, paths = "", set[str | None]()
     for command, place in commands_with_directories(lint_case):
         for word in _read_by(command):
             path = lint_case.absolute(word, place)
-            if path is None or _is_made_before(path, made):
+            if path is None or _is_made_before(path, made, paths):
                 continue
             effect = _only_here(lint_case, path)
             if effect:
@@ -485,16 +485,21 @@ def _node_local(lint_case: LintCase) -> Iterator[LintFinding]:
                 return
         if command.name not in {"cd", "pushd", "source", "."}:
             # what an earlier command names it may have created
-            paths = (lint_case.absolute(word, place) for word in command.words[1:])
-            named = (command.text, *command.outputs, *filter(None, paths))
-            made += f" {' '.join(named)}"
+            made += f" {command.text} {' '.join(command.outputs)}"
+            paths |= {lint_case.absolute(word, place) for word in command.words[1:]}
 
 
-def _is_made_before(path: str, made: str) -> bool:
-    """Return whether an earlier command names the path, or a folder above it."""
+def _is_made_before(path: str, made: str, paths: set[str | None]) -> bool:
+    """Return whether an earlier command names the path, or a folder above it.
+
+    *made* is the text of those commands, *paths* what their words name: a variable in
+    one of them has another spelling.
+    """
     parts = path.split("/")
-    above = ("/".join(parts[:count]) for count in range(3, len(parts) + 1))
-    return any(re.search(rf"{re.escape(one)}(?![\w.-])", made) for one in above)
+    above = ["/".join(parts[:count]) for count in range(3, len(parts) + 1)]
+    return not paths.isdisjoint(above) or any(
+        re.search(rf"{re.escape(one)}(?![\w.-])", made) for one in above
+    )
 
 
 def _read_by(command: ShellCommand) -> Iterator[str]:
