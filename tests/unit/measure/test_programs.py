@@ -181,6 +181,17 @@ def test_a_program_is_read_again_when_the_run_is_twice_as_old(tmp_path: Path) ->
     assert signs == [None, "samtools sort"]
 
 
+def test_a_program_in_go_is_known_by_the_beginning_of_its_file(tmp_path: Path) -> None:
+    program = tmp_path / "tool"
+    head = b"\x7fELF\2\1\1".ljust(0xF78, b"\0")
+    # as readelf -n shows it of kubectl: 4 bytes of name, 83 of the build id, type 4
+    program.write_bytes(head + b"\4\0\0\0\x53\0\0\0\4\0\0\0Go\0\0")
+    process_7(tmp_path, str(program))
+    watch = ProgramWatch({}, proc_folder=str(tmp_path))
+    watch.look(0.6, [reading(7, MIB)])
+    assert (watch.sign and watch.sign.name) == "go"
+
+
 def go_with(limit: str) -> Usage:
     """Return the usage of a program in Go that has set a limit."""
     return Usage(wall_time=1.0, sign=ProgramSign("go", "words", "GOMEMLIMIT", limit))
