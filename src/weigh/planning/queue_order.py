@@ -110,7 +110,7 @@ def planned_limit(plan: Plan, reserved: int) -> int | None:
     if plan.queue is not None:
         # the tasks keep the time that they have without a reserve
         return max(limit, limit_for_tasks(time_for_tasks(limit, 0), reserved))
-    return max(limit, least_limit(plan, reserved) or 0)
+    return max(limit, least_limit(plan, reserved) or limit)
 
 
 def enough_time(plan: Plan, limit: int, reserved: int = 0) -> tuple[int, str | None]:

@@ -61,7 +61,8 @@ def runs_of(situation: str) -> list[dict[str, Any]]:
             {"state": "TIMEOUT", "usage": Usage(3600.0, peak_memory=a_peak(GIB))},
         ],
         "then one larger than half a node": [
-            *[{"host": NODE, "allocation": Allocation(scheduler="slurm")}] * 3,
+            *[{"host": NODE, "allocation": Allocation(scheduler="slurm")}] * 2,
+            {"allocation": Allocation(scheduler="slurm")},
             {"state": "OUT_OF_MEMORY", "memory": 4 * GIB},
         ],
         "another command under the label": [

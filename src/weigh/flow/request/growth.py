@@ -192,7 +192,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
         for growth in map(_memory_growth_of, records)
         if growth is not None and growth.growing and growth.trend
     ]
-    if STILL_RISING not in request.notes or not rates:
+    if not rates:
         return request
     rising = (
         f"memory was still rising at the end, by {rate_words(max(rates))}: a longer "

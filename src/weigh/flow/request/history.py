@@ -206,9 +206,9 @@ def _kind_of_runs(
     coming = {**like.parameters, **typed}
     next_sizes = {name: _size_value(coming.get(name)) for name in sizes}
     left_out = Counter(use.state for use in uses)
-    completed = left_out.pop(COMPLETED, 0)
-    # those two are used as bounds, so they are not left out
-    del left_out[_OUT_OF_MEMORY], left_out[_TIMEOUT]
+    completed = left_out[COMPLETED]
+    # the other two are used as bounds, so they are not left out
+    del left_out[COMPLETED], left_out[_OUT_OF_MEMORY], left_out[_TIMEOUT]
     if completed > len(measured):
         left_out["without a figure of memory"] = completed - len(measured)
     spans = {}
