@@ -87,7 +87,6 @@ class CpuWaits:
         self._held_up: Seconds = 0.0  # the run as a whole
         self._most_threads = 0
         self._cpus: set[int] = set()
-        self._met: set[int] = set()
         self._own_at_first: Seconds | None = None  # CPU seconds seen at the first look
         self._machine_at_first = self._machine()
         self._machine_at_end: tuple[Mapping[int, Seconds], Seconds] | None = None
@@ -169,10 +168,8 @@ class CpuWaits:
 
     def _threads_of(self, reading: ProcessReading) -> Iterator[tuple[int, int]]:
         pid = reading.pid
-        if pid not in self._met:
-            self._met.add(pid)
-            with suppress(OSError):  # it has ended
-                self._cpus |= os.sched_getaffinity(pid)
+        with suppress(OSError):  # it has ended
+            self._cpus |= os.sched_getaffinity(pid)
         if reading.threads <= 1:  # its id is that of the process
             yield pid, pid
             return
