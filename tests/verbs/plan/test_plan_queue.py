@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from sessions import check_session
 
 from weigh.model.plan import PlannedQueue, TaskKind, TaskNeed
-from weigh.planning.queue_order import QueuedWork, queued_work, size_of_round, units_of
-
-SECONDS = st.floats(1, 1e5)
+from weigh.planning.queue_order import QueuedWork, queued_work, size_of_round
 
 
 def kind_of(time: float | None, bound: float | None = None) -> TaskKind:
@@ -27,14 +25,6 @@ def queue_of(times: list[float | None]) -> tuple[PlannedQueue, list[TaskKind]]:
 
 def work_of(times: list[float], slots: int = 1) -> QueuedWork:
     return queued_work([kind_of(time) for time in times], sum(times) / slots, slots)
-
-
-@given(st.lists(SECONDS, min_size=1, max_size=50))
-def test_each_task_is_in_one_unit(times: list[float]) -> None:
-    units = units_of(*queue_of([*times]))
-    assert sorted(seq for unit in units for seq in unit.tasks) == [
-        at + 1 for at in range(len(times))
-    ]
 
 
 @given(
