@@ -19,11 +19,12 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh.answers_in_time import in_time
 from weigh.errors import FormatError
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import FileCalls, JvmHeap, PageCache, ProgramSign
@@ -311,6 +312,7 @@ def count_arenas(maps: bytes) -> int:
 
 
 _MOST_FILES = 64  # open files of a process that are looked at
+_PATIENCE: Seconds = 1.0  # a look takes milliseconds
 _MOST_READERS = 7  # large processes that may read for the largest
 _LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
 _OUTPUTS = ("1", "2")
@@ -394,6 +396,7 @@ class ProgramWatch:
         self._env = env
         self._rules: tuple[SignRule, ...] | None = None
         self._next_look: Seconds = 0.0
+        self._is_looking = False
         self._largest: Bytes = 0  # of what showed the sign
         self._turn = 0
         # bytes that each process held and had read when its files were looked at
@@ -408,18 +411,24 @@ class ProgramWatch:
     ) -> Seconds:
         """Look at what is due; return the seconds until the next call."""
         self.jvms.look(readings)
-        if readings and current_time >= self._next_look:
+        if readings and current_time >= self._next_look and not self._is_looking:
             self._next_look = 2 * current_time
-            by_size = sorted(readings, key=lambda reading: -reading.resident)
-            largest, others = by_size[0], by_size[1 : _MOST_READERS + 1]
-            self._look_at_files(largest, is_largest=True)
-            # the others, as the workers of a data loader, take turns: a look costs the
-            # same for many
-            if others:
-                self._turn = (self._turn + 1) % len(others)
-                self._look_at_files(others[self._turn])
-            self._look_at_program(largest)
+            self._is_looking = True
+            # the files may be on a server that does not answer
+            in_time([partial(self._look_at_large, readings)], patience=_PATIENCE)
         return _NEXT_JVMS
+
+    def _look_at_large(self, readings: Sequence[ProcessReading]) -> None:
+        by_size = sorted(readings, key=lambda reading: -reading.resident)
+        largest, others = by_size[0], by_size[1 : _MOST_READERS + 1]
+        self._look_at_files(largest, is_largest=True)
+        # the others, as the workers of a data loader, take turns: a look costs the
+        # same for many
+        if others:
+            self._turn = (self._turn + 1) % len(others)
+            self._look_at_files(others[self._turn])
+        self._look_at_program(largest)
+        self._is_looking = False
 
     def _look_at_program(self, largest: ProcessReading) -> None:
         folder = f"{self._proc}/{largest.pid}"

@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,21 @@ def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> 
     assert watch.cache == PageCache(read=800 * MIB, files=100 * MIB)
     usage = Usage(wall_time=9.0, cache=watch.cache)
     assert "800 MiB of files of 100 MiB" in next(cache_words(usage))
+
+
+def test_a_file_that_does_not_answer_holds_one_look_for_a_second(
+    tmp_path: Path,
+) -> None:
+    maps = process_7(tmp_path, "/usr/bin/sqlite3") / "maps"
+    maps.unlink()
+    os.mkfifo(maps)  # opened once somebody writes, as on a file server that is down
+    watch = ProgramWatch({}, proc_folder=str(tmp_path))
+    began = time.monotonic()
+    for now in (1.0, 2.0, 4.0, 8.0):
+        watch.look(now, [reading(7, MIB)])
+    took = time.monotonic() - began
+    os.close(os.open(maps, os.O_WRONLY))
+    assert 1 <= took < 4  # if each of them waited
 
 
 def test_a_program_is_read_again_when_the_run_is_twice_as_old(tmp_path: Path) -> None:
