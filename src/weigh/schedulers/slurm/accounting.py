@@ -198,13 +198,12 @@ def _usage_of_steps(
             used.is_short |= _was_over_memory(word, memory, asked)
         if "gres/gpu" in most:
             of_gpus = comma_pairs(most)
-            held, busy = (
-                _sacct_size(of_gpus.get("gres/gpumem", "")),
-                of_gpus.get("gres/gpuutil"),
-            )
+            held = _sacct_size(of_gpus.get("gres/gpumem", ""))
             used.gpu_memory = max(used.gpu_memory or 0, held or 0) or None
-            share = _count(busy)
-            used.gpu_share = used.gpu_share if share is None else share / 100
+            # a step that prepares or checks says nothing of the one that trains
+            busy = _count(of_gpus.get("gres/gpuutil"))
+            if busy is not None:
+                used.gpu_share = max(used.gpu_share or 0.0, busy / 100)
     if numbered:
         used.memory = (used.memory or 0) + _most_memory_at_once(numbered)
     return used
