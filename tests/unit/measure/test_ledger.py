@@ -178,6 +178,14 @@ def test_a_peak_between_readings_counts_without_page_cache() -> None:
     assert held.high == 400
 
 
+def test_what_weigh_gave_back_since_a_peak_was_not_the_jobs() -> None:
+    """Of 110 at the peak 30 were weigh's, which has 10 now; or it had 10 by then."""
+    held = memory_held_by_group(
+        group(100), group(10, peak=110), NOTHING, own=10, own_before=30
+    )
+    assert (held.total + held.spike, held.high) == (80, 100)
+
+
 def test_cache_that_came_or_went_between_readings_makes_the_peak_uncertain() -> None:
     held = memory_held_by_group(group(50, 300, 350), group(50, 0, 700), NOTHING)
     assert held.total + held.spike == 400

@@ -117,6 +117,7 @@ class MemoryLedger:
         self._may_be_shared = _hides_processes(gauge.version, proc_folder)
         self._weigh = weigh
         self._base = self._last = gauge.read()
+        self._own: Bytes = 0  # of weigh, at the last reading
         self._late = min(_MOST_LATE, _LATE * (os.cpu_count() or 1))
 
     def read(self) -> MemoryHolding:
@@ -127,9 +128,11 @@ class MemoryLedger:
             ValueError: its figures have another form.
         """
         before, now = self._last, self._gauge.read()
-        self._last = now
-        own = 0 if self._weigh is None else self._weigh.growth()
-        held = memory_held_by_group(before, now, self._base, own=own)
+        own_before, own = self._own, 0 if self._weigh is None else self._weigh.growth()
+        self._last, self._own = now, own
+        held = memory_held_by_group(
+            before, now, self._base, own=own, own_before=own_before
+        )
         # version 1 has caches of names, which the kernel can drop, in the same figure
         caches = held.kernel if self._gauge.version == 1 else 0
         return msgspec.structs.replace(
@@ -192,13 +195,15 @@ def memory_held_by_group(
     base: GroupMemory,
     *,
     own: Bytes = 0,
+    own_before: Bytes = 0,
 ) -> MemoryHolding:
     """Return what a job holds, without files, from two readings of its group.
 
-    *base* was charged before the job, *own* to weigh since then. A peak between the
-    readings is known with page cache: it may have held as much cache as the reading
-    with more, or with less. Only a peak that has risen is of this interval; below one
-    that has not, of a job before or of much cache, anything may have been.
+    *base* was charged before the job, *own* to weigh since then, *own_before* of it by
+    the reading before. A peak between the readings is known with page cache: it may
+    have held as much cache as the reading with more, or with less. Only a peak that has
+    risen is of this interval; below one that has not, of a job before or of much cache,
+    anything may have been.
     """
     # what weigh has allocated since the job began is not the job's
     anonymous = max(0, now.anonymous - base.anonymous - own)
@@ -213,9 +218,11 @@ def memory_held_by_group(
     most_spike: float = math.inf if now.peak is None else beyond + loose_now
     if peak > (before.peak or 0):
         # cache that was dropped since may have been in the peak, cache that came was
-        # not
-        spike = max(0, beyond - max(0, loose_before - loose_now))
-        most_spike = beyond + max(0, loose_now - loose_before)
+        # not; nor what weigh gave back, as when a helper ended
+        gone = max(0, loose_before - loose_now) + max(0, own_before - own)
+        spike = max(0, beyond - gone)
+        came = max(0, loose_now - loose_before) + max(0, own - own_before)
+        most_spike = beyond + came
         at_most = most_spike if beyond else 0
     return MemoryHolding(
         anonymous,
