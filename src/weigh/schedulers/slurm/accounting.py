@@ -200,7 +200,7 @@ def _usage_of_steps(
             of_gpus = comma_pairs(most)
             held = _sacct_size(of_gpus.get("gres/gpumem", ""))
             used.gpu_memory = max(used.gpu_memory or 0, held or 0) or None
-            # a step that prepares or checks says nothing of the one that trains
+            # of all steps, the one that trains is the busiest
             busy = _count(of_gpus.get("gres/gpuutil"))
             if busy is not None:
                 used.gpu_share = max(used.gpu_share or 0.0, busy / 100)
