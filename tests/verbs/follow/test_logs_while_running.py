@@ -102,6 +102,9 @@ def test_a_task_is_followed_into_the_job_that_resumes_it(
     submitted(f"{once}\necho waits; {WAITS}; echo end\n", wait=False)
     with _followed("last") as (process, followed):
         until(lambda: "bad" in followed.read_text(), "the first line")
+        # what is printed is there before the end is: until then it is not resumed
+        joblogs = [*Path().glob("plan/*/log/*.joblog")]
+        until(lambda: any("\t3\t" in one.read_text() for one in joblogs), "its end")
         code, _, err = weigh("resume", "last", "--also", "bugs")
         assert code == 0, err
         until(lambda: "good" in followed.read_text())
