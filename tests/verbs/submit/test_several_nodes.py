@@ -43,8 +43,10 @@ def test_a_task_on_two_gpus_is_given_both(real: Weigh) -> None:
 def test_each_node_runs_the_task_and_what_failed_on_one_runs_again_on_both(
     real: Weigh,
 ) -> None:
-    once = '[ ! -e broken ] || exit "$SLURM_NODEID"; touch again_$SLURM_NODEID'
-    line = f"echo {MEETING} >at_$SLURM_NODEID; {once}"
+    # the one that fails ends the other
+    both = "until [ -s at_0 ] && [ -s at_1 ]; do sleep 0.1; done"
+    once = f'[ ! -e broken ] || {{ {both}; exit "$SLURM_NODEID"; }}'
+    line = f"echo {MEETING} >at_$SLURM_NODEID; {once}; touch again_$SLURM_NODEID"
     (real.folder / "broken").touch()
     job = real.submit(real.plan(line, words=("--nodes", "2")))
     assert real.finish(job) == {"FAILED": 1}
