@@ -421,14 +421,16 @@ class ProgramWatch:
     def _look_at_large(self, readings: Sequence[ProcessReading]) -> None:
         by_size = sorted(readings, key=lambda reading: -reading.resident)
         largest, others = by_size[0], by_size[1 : _MOST_READERS + 1]
-        self._look_at_files(largest, is_largest=True)
-        # the others, as the workers of a data loader, take turns: a look costs the
-        # same for many
-        if others:
-            self._turn = (self._turn + 1) % len(others)
-            self._look_at_files(others[self._turn])
-        self._look_at_program(largest)
-        self._is_looking = False
+        try:
+            self._look_at_files(largest, is_largest=True)
+            # the others, as the workers of a data loader, take turns: a look costs the
+            # same for many
+            if others:
+                self._turn = (self._turn + 1) % len(others)
+                self._look_at_files(others[self._turn])
+            self._look_at_program(largest)
+        finally:
+            self._is_looking = False
 
     def _look_at_program(self, largest: ProcessReading) -> None:
         folder = f"{self._proc}/{largest.pid}"

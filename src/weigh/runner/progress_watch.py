@@ -335,6 +335,7 @@ class ProgressWatch:
             return
         forecasts = [one.forecast for one in self._tasks.values()]
         has_forecast = any(one and one.remaining is not None for one in forecasts)
+        self._write_at = current_time + waits.times.between_looks
         # once written it is kept up to date, also when nothing can be predicted
         if has_forecast or self._is_written:
             self._write_at = current_time + waits.times.progress_file

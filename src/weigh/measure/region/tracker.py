@@ -549,6 +549,9 @@ process = ProcessRegions(None)
 
 def current() -> RegionTracker:
     """Return this process's tracker; create it at the first call."""
+    # each edge of a region asks: without a lock, once it is there
+    if process.tracker is not None:
+        return process.tracker
     # another thread may be making it
     with process.making:
         if process.tracker is None:
