@@ -60,7 +60,7 @@ def figures_in(text: str) -> Iterator[StepCount]:
                 kind = f"/{last}"
             if not done <= total or total <= 1:
                 continue
-            numbered = _NUMBERED.pattern.search(before[-60:])
+            numbered = _NUMBERED.pattern.search(before[-90:])
             part = int(numbered[1]) + 1 if numbered else 0
             for place in (f"<{_shape(before)[-60:]}", f">{_shape(after)[:60]}"):
                 yield _figure(kind + place, done, total, part)
@@ -158,12 +158,12 @@ _LEFT = pattern_rows("left")
 (_CELL,) = pattern_rows("cell")
 # "1-" and "1 day, " before a clock
 _DAYS = re.compile(r"(?i:(\d+)(?:-|\s?d(?:ays?)?[,\s]{1,2})(?=\d+:))")
-_TERM = re.compile(r"(?i:(\d[\d.,]*)\s?\(?(?:in\s)?([dhms]))")
+_TERM = re.compile(r"(?i:(\d[\d.,]*(?:e[+-]?\d+)?)\s?\(?(?:in\s)?([dhms]))")
 _IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}  # seconds
 # figures in the text before, which change from line to line
 _CHANGING_FIGURES = re.compile(r"[\d.,]+(?:\s?(?:ms|us|[dhms])\b)?")
 # of lines that may state an end; all others are not searched
-_HINTS = (b"eta", b"left", b"remain", b"to go", b"etc")
+_HINTS = (b"eta", b"left", b"remain", b"to go", b"etc", b" -- ")
 _OFF = 1.8  # the factor that an end may be off (CatBoost, sklearn_gb of the recordings)
 
 

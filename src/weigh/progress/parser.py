@@ -128,11 +128,12 @@ def first_match(rows: Sequence[PatternRow], text: str) -> RowMatch | None:
 _BARS = pattern_rows("bar")
 _STEPS = pattern_rows("share", "behind", "line", "start", "epoch")
 _OUTER = pattern_rows("last", "outer")
-(_EPOCHS,) = pattern_rows("epochs")
-(_TRAINER,) = pattern_rows("trainer")
+_TOTALS, _COUNTED = pattern_rows("total"), pattern_rows("counted")
 _DIGITS = re.compile(r"\d[\d.,]*")
 _UNNAMED = re.compile(r"[^a-z#]+")
-_WORTH_A_LOOK = re.compile(r"(?i:\d\s*(?:/|%|of\b|out of\b|\S{0,30}\s\[\d)|epoch)")
+_WORTH_A_LOOK = re.compile(
+    r"(?i:\d\s*(?:/|%|of\b|out of\b|\S{0,30}\s\[\d)|epoch|\bsteps?\b)"
+)
 _POWERS = " KMGTPE"
 _LONGEST_FOR_PATTERNS = 1000  # a pattern of the user's may be slow on a long line
 
@@ -169,13 +170,13 @@ def _steps_of(row: PatternRow, match: re.Match[str]) -> StepCount:
 class CountParser:
     """Finds counts in lines.
 
-    Its only state is the number of epochs, and whether an epoch was announced: then
+    Its only state is what was announced: totals, and whether an epoch was: then
     lines that count without a name count inside it.
     """
 
     def __init__(self, patterns: Sequence[str] = ()) -> None:
         self._patterns = [_compiled_count_pattern(pattern) for pattern in patterns]
-        self._epochs: float | None = None
+        self._totals: dict[str | None, float] = {}  # by the label of their counter
         self._is_in_epoch = False
 
     def counts(self, line: bytes) -> Iterator[StepCount]:
@@ -201,15 +202,13 @@ class CountParser:
 
     def _known(self, piece: ShownText) -> Iterator[StepCount]:
         text = piece.text
-        if "poch" in text:
-            # the number of epochs, printed once: no count of its own
-            if found := _EPOCHS.pattern.search(text):
-                self._epochs = float(found[1])
-                return
-            if found := _TRAINER.pattern.search(text):
-                if self._epochs:
-                    yield _steps_of(_TRAINER, found)._replace(total=self._epochs)
-                return
+        # how many there will be, printed once: no count of its own
+        if announced := first_match(_TOTALS, text):
+            self._totals[announced[0].label] = float(announced[1][1])
+            return
+        if counted := first_match(_COUNTED, text):
+            yield _steps_of(*counted)._replace(total=self._totals.get(counted[0].label))
+            return
         bar = first_match(_BARS, text)
         head = text if bar is None else text[: bar[1].start()]
         outer, end = self._outer_in(text, head)
@@ -276,7 +275,7 @@ class CountParser:
         rank = CounterRank.PART
         if label in ("epoch", "round", "generation"):
             rank, self._is_in_epoch = CounterRank.EPOCH, True
-            total = total or self._epochs
+            total = total or self._totals.get("epoch")
         done = float(match["done"])
         return StepCount(
             f"{label} lines", label, rank, 0, done, total, is_of_last=is_of_last

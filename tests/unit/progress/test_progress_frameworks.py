@@ -11,10 +11,15 @@ NAMES = sorted(FRAMEWORKS)
 NO_END = {
     *("fairseq", "fairseq_bar", "flair", "imagenet_example", "lightning", "timm"),
     *("mnist_example", "monai_unknown", "nnunet", "segmentation"),
-    *("chain_of_unknown_number", "fold_of_unknown_number", "seed_of_unknown_number"),
+    *(
+        "chain_of_unknown_number",
+        "cmdstan",
+        "fold_of_unknown_number",
+        "seed_of_unknown_number",
+    ),
     *("diamond", "lightgbm", "xgboost"),  # query blocks and rounds
     *("spacy", "star"),  # steps and reads
-    "nextflow",  # more tasks while it runs
+    *("nextflow", "spark"),  # more tasks while it runs
     "torchvision",  # the time left is that of the epoch
 }
 DAY_LONG = {"clock_of_hours", "long_days"}  # they state a day more than they take
