@@ -179,6 +179,10 @@ class Counter:
         time = points[-1].time
         is_even = source not in ("percentages", "figures")
         known = pace(points, ahead=ahead, has_cycles=has_cycles, is_even=is_even)
+        # a first step that was printed before it can have been done is a heading
+        if known and total and self._first == 1 and not self.count.is_ordinal:
+            ahead += self.begun - self.before < known.step_time / 2
+            known = pace(points, ahead=ahead, has_cycles=has_cycles, is_even=is_even)
         if not ahead:
             # of nothing, it is known without a history
             known = StepPace(known.step_time if known else 0.0, 0.0, 0.0, 0.0, 0.0)

@@ -252,8 +252,9 @@ class PrintedEnds:
 def _share_of_end(history: ProgressHistory) -> ChosenCounter | None:
     """Return the share of the run that is done; None if the end is not to be believed.
 
-    Those are ends of which there are few, or that recede about as fast as time
-    passes, as those of one epoch after the other do.
+    Those are ends of which there are few, that recede about as fast as time passes,
+    as those of one epoch after the other do, or that come nearer so fast that the
+    figure is no time.
     """
     ends = history.points
     if len(ends) < FEWEST:
@@ -262,7 +263,7 @@ def _share_of_end(history: ProgressHistory) -> ChosenCounter | None:
     # the end as it was stated after half of the time so far
     index = bisect_left(ends, time / 2, key=lambda point: point.time)
     since, before = ends[min(index, len(ends) - 2)]
-    if end - before > (time - since) / 2:
+    if not -2 < (end - before) / (time - since) < 0.5:
         return None
     left = end - time
     # seconds between two of them: it may be off by as much

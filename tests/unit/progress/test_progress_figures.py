@@ -97,6 +97,7 @@ def test_a_figure_that_rises_from_zero_to_its_total_shows_the_end(
         [f"{RULER}\n", *["name | value\n"] * 20],
         ["0.", "5", "\n0.", "6", "\n0.", "7", "\n0.", "8", "\n"],
         # no time left
+        lines("eta: {left}", range(-760, 40, 20)),  # it falls faster than time passes
         ["still 6 s left\n", "and 6 s left\n"] * 20,  # it never falls
         *(lines("eta {n} s", [9 - n % 10 for n in range(k)]) for k in range(12, 60, 5)),
     ],
