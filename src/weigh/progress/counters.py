@@ -79,6 +79,7 @@ class Counter:
         self.has_outer_moved = False  # since this one did
         self._first = step_count.done  # 0 for a program that counts from zero
         self._passed = 0.0  # steps of the passes before this one
+        self._surplus = 0  # changes of the total, less those of what is done
         self.spent: Seconds = 0.0  # between the counts before its own and these
 
     @property
@@ -113,7 +114,8 @@ class Counter:
     @property
     def will_end(self) -> bool:
         """Return whether the total is known, and of all passes."""
-        return self.count.total is not None and not self.restarts
+        is_known = self.count.total is not None and self._surplus <= FEWEST
+        return is_known and not self.restarts
 
     @property
     def inside(self) -> float:
@@ -140,7 +142,9 @@ class Counter:
         if step_count.total is None:  # "epoch 1 average loss: 0.4"
             step_count = step_count._replace(total=was.total)
         self.count = step_count
-        return step_count.done != was.done
+        has_moved = step_count.done != was.done
+        self._surplus += (step_count.total != was.total) - has_moved
+        return has_moved
 
     def settle(self, inner: "list[Counter]") -> None:
         """Apply the progress of the counters *inner* to this one."""

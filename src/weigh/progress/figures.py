@@ -163,7 +163,10 @@ _IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}  # seconds
 # figures in the text before, which change from line to line
 _CHANGING_FIGURES = re.compile(r"[\d.,]+(?:\s?(?:ms|us|[dhms])\b)?")
 # of lines that may state an end; all others are not searched
-_HINTS = (b"eta", b"left", b"remain", b"to go", b"etc", b" -- ")
+_HINTS = (b"eta", b"left", b"remain", b"to ", b"etc", b" -- ")
+# seconds that an end may move in one: those of one epoch after the other move by one,
+# and figures that are no time may come nearer faster (catboost and iqtree, recorded)
+_FASTEST, _SLOWEST = -2.0, 0.5
 _OFF = 1.8  # the factor that an end may be off (CatBoost, sklearn_gb of the recordings)
 
 
@@ -263,7 +266,8 @@ def _share_of_end(history: ProgressHistory) -> ChosenCounter | None:
     # the end as it was stated after half of the time so far
     index = bisect_left(ends, time / 2, key=lambda point: point.time)
     since, before = ends[min(index, len(ends) - 2)]
-    if not -2 < (end - before) / (time - since) < 0.5:
+    moved = (end - before) / (time - since)
+    if not _FASTEST < moved < _SLOWEST:
         return None
     left = end - time
     # seconds between two of them: it may be off by as much

@@ -132,7 +132,7 @@ _TOTALS, _COUNTED = pattern_rows("total"), pattern_rows("counted")
 _DIGITS = re.compile(r"\d[\d.,]*")
 _UNNAMED = re.compile(r"[^a-z#]+")
 _WORTH_A_LOOK = re.compile(
-    r"(?i:\d\s*(?:/|%|of\b|out of\b|\S{0,30}\s\[\d)|epoch|\bsteps?\b)"
+    r"(?i:\d\s*(?:/|%|of\b|out of\b|\S{0,30}\s\[\d)|epoch|fold|percent|\bsteps?\b)"
 )
 _POWERS = " KMGTPE"
 _LONGEST_FOR_PATTERNS = 1000  # a pattern of the user's may be slow on a long line
@@ -165,6 +165,11 @@ def _steps_of(row: PatternRow, match: re.Match[str]) -> StepCount:
     elif match.re.groups > 1 and match[2]:
         total = parse_number(match[2])
     return StepCount(row.source, label, CounterRank.STEP, 0, done, total)
+
+
+def _is_open(part: StepCount) -> bool:
+    """Return whether what follows is inside of *part*, on which line it may be."""
+    return part.total is not None or part.label in ("epoch", "fold")
 
 
 class CountParser:
@@ -215,8 +220,8 @@ class CountParser:
         steps = bar or self._steps_in(text, outer, end)
         # a line with figures after the epoch is its result, one without its heading
         is_heading = steps is not None or not any(map(str.isdigit, text[end:]))
-        # a part without a total, of which nothing is counted, shows nothing
-        if steps or (outer and (outer[-1].total or outer[-1].label == "epoch")):
+        # another part without a total, of which nothing is counted, shows nothing
+        if steps or (outer and _is_open(outer[-1])):
             for count in outer:
                 yield count._replace(is_heading=is_heading)
         if steps is not None:
@@ -230,7 +235,7 @@ class CountParser:
         if self._is_in_epoch:
             places.add("epoch")
         # of an open part a percentage may be of anything
-        if outer and (outer[-1].total or outer[-1].label == "epoch"):
+        if outer and _is_open(outer[-1]):
             places.add("share")
         for row in _STEPS:
             match = None

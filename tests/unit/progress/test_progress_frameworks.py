@@ -10,7 +10,7 @@ NAMES = sorted(FRAMEWORKS)
 # of epochs, or of what else is outside, no number is printed
 NO_END = {
     *("fairseq", "fairseq_bar", "flair", "imagenet_example", "lightning", "timm"),
-    *("mnist_example", "monai_unknown", "nnunet", "segmentation"),
+    *("headings_of_folds", "mnist_example", "monai_unknown", "nnunet", "segmentation"),
     *(
         "chain_of_unknown_number",
         "cmdstan",
@@ -19,6 +19,7 @@ NO_END = {
     ),
     *("diamond", "lightgbm", "xgboost"),  # query blocks and rounds
     *("spacy", "star"),  # steps and reads
+    "wenet",  # its batches, counted in epochs and steps
     *("nextflow", "spark"),  # more tasks while it runs
     "torchvision",  # the time left is that of the epoch
 }
