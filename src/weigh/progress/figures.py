@@ -162,8 +162,6 @@ _TERM = re.compile(r"(?i:(\d[\d.,]*(?:e[+-]?\d+)?)\s?\(?(?:in\s)?([dhms]))")
 _IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}  # seconds
 # figures in the text before, which change from line to line
 _CHANGING_FIGURES = re.compile(r"[\d.,]+(?:\s?(?:ms|us|[dhms])\b)?")
-# of lines that may state an end; all others are not searched
-_HINTS = (b"eta", b"left", b"remain", b"to ", b"etc", b" -- ")
 # seconds that an end may move in one: those of one epoch after the other move by one,
 # and figures that are no time may come nearer faster (catboost and iqtree, recorded)
 _FASTEST, _SLOWEST = -2.0, 0.5
@@ -219,11 +217,6 @@ class PrintedEnds:
         self._column: str | None = None  # the unit of the last column of a table
         # when each was printed, and the end, by the text before it
         self._places: dict[str, ProgressHistory] = {}
-
-    def may_be_in(self, text: bytes) -> bool:
-        """Return whether it is worth while to read *text*."""
-        lower = text.lower()
-        return self._column is not None or any(hint in lower for hint in _HINTS)
 
     def read(self, text: str, time: Seconds) -> None:
         """Read one line."""

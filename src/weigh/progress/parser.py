@@ -56,13 +56,12 @@ class ShownText(NamedTuple):
     below: int
 
 
-def shown_pieces(line: bytes) -> Iterator[ShownText]:
-    """Yield the pieces of *line* between cursor moves.
+def shown_pieces(text: str) -> Iterator[ShownText]:
+    """Yield the pieces of a line of *text* between cursor moves.
 
     A bar below the first moves down, draws, and moves up again: the moves up give its
     line on the display.
     """
-    text = line.decode("utf-8", "replace")
     if "\x1b" not in text:
         yield ShownText(text, 0)
         return
@@ -131,9 +130,6 @@ _OUTER = pattern_rows("last", "outer")
 _TOTALS, _COUNTED = pattern_rows("total"), pattern_rows("counted")
 _DIGITS = re.compile(r"\d[\d.,]*")
 _UNNAMED = re.compile(r"[^a-z#]+")
-_WORTH_A_LOOK = re.compile(
-    r"(?i:\d\s*(?:/|%|of\b|out of\b|\S{0,30}\s\[\d)|epoch|fold|percent|\bsteps?\b)"
-)
 _POWERS = " KMGTPE"
 _LONGEST_FOR_PATTERNS = 1000  # a pattern of the user's may be slow on a long line
 
@@ -184,12 +180,11 @@ class CountParser:
         self._totals: dict[str | None, float] = {}  # by the label of their counter
         self._is_in_epoch = False
 
-    def counts(self, line: bytes) -> Iterator[StepCount]:
+    def counts(self, line: str) -> Iterator[StepCount]:
         """Yield the plausible counts in *line*, the outer ones first."""
         for piece in shown_pieces(line):
             yield from filter(_makes_sense, self._of_patterns(piece.text))
-            if _WORTH_A_LOOK.search(piece.text):
-                yield from filter(_makes_sense, self._known(piece))
+            yield from filter(_makes_sense, self._known(piece))
 
     def _of_patterns(self, text: str) -> Iterator[StepCount]:
         for index, pattern in enumerate(self._patterns):

@@ -83,10 +83,6 @@ class LineSplitter:
 
 
 _FIGURES = b"0123456789.,"
-_MAY_RISE = re.compile(
-    rb"\d(?:\s?%|[^\n]{0,12}(?:/| of )|\.{2,5}\d)|Duration: |time="
-    rb"|\s[\d-]+:[\d-]+:[\d-]+\s|[-+]{4}|^[|\[]?([*#=.+])\1*$"
-)
 _LAST_DIGITS = re.compile(rb"\d+$")
 _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 
@@ -223,26 +219,27 @@ class RunProgressReader:
         held, self._held = self._held, None
         if held is None:
             return
-        for count in self._parser.counts(held.text):
+        text = held.text.decode("utf-8", "replace")
+        # a file that is no text counts nothing
+        if 4 * text.count("\ufffd") > len(text):
+            return
+        for count in self._parser.counts(text):
             self._nest.take(count, held.time)
-        # counters are surer than figures of unknown kind
-        if not self._nest.is_moving():
-            self._look_for_figures(held)
-        if self._ends.may_be_in(held.text):
-            self._ends.read(held.text.decode("utf-8", "replace"), held.time)
+        self._look_for_figures(text, held.time)
+        self._ends.read(text, held.time)
 
-    def _look_for_figures(self, output_line: OutputLine) -> None:
-        if _MAY_RISE.search(output_line.text):
-            for piece in shown_pieces(output_line.text):
-                self._figures.read(piece.text, output_line.time)
+    def _look_for_figures(self, text: str, time: Seconds) -> None:
+        # counters are surer than figures of unknown kind
+        for piece in () if self._nest.is_moving() else shown_pieces(text):
+            self._figures.read(piece.text, time)
 
     def _peek(self, text: bytes, current_time: Seconds) -> None:
         """Read a line that grows without an end, such as ``0...10...20``."""
         self._peeked = current_time
         if text and not self._nest.is_moving():
             self._release()
-            partial = _LAST_DIGITS.sub(b"", text)
-            self._look_for_figures(OutputLine(partial, current_time))
+            partial = _LAST_DIGITS.sub(b"", text).decode("utf-8", "replace")
+            self._look_for_figures(partial, current_time)
 
     def _passed(self, current_time: Seconds) -> Seconds:
         """Advance the inner clock to *current_time*.

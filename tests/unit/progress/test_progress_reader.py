@@ -218,3 +218,11 @@ def test_a_silence_longer_than_all_of_the_rest_leaves_no_end() -> None:
     assert (hung.done, hung.remaining, hung.high) == (20, None, None)
     reader.feed(b"step 21 of 40\n", 20 + 2 * left + 2)
     assert known(reader, 20 + 2 * left + 2).remaining is not None
+
+
+def test_what_is_no_text_counts_nothing() -> None:
+    reader = read(range(30), 60)
+    for time in range(30, 60):
+        reader.feed(b"\xff\x8d\x00" * 20 + b" step 7 of 9\n", time)
+    forecast = known(reader, 30)
+    assert (forecast.done, forecast.total) == (29, 60)
