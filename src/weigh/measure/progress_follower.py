@@ -61,7 +61,8 @@ class ProgressReader:
         """Prepare to read. Raises FormatError for an invalid pattern."""
         self._streams = tuple(streams)
         self._printed = RunProgressReader(patterns)
-        self._channel = None if channel is None else _EventChannel(channel)
+        # reported steps may be parts of epochs that are printed
+        self._channel = channel and _EventChannel(channel, self._printed)
         self._last = b""
         self.wrote_at: Seconds | None = 0.0 if self._streams else None
 
@@ -77,7 +78,7 @@ class ProgressReader:
             has_changed |= stream.look(feed)
         if has_changed:
             self.wrote_at = current_time
-        if self._channel is not None:
+        if self._channel:
             self._channel.look(current_time)
         return has_changed
 
@@ -94,29 +95,21 @@ class ProgressReader:
 
         *is_through*: the run has completed.
         """
-        readers = [self._printed]
-        if self._channel is not None:
-            readers.append(self._channel.reader)
-        seen = (
-            reader.forecast(current_time, is_through=is_through) for reader in readers
-        )
-        found = [one for one in seen if one]
-        # of several, the one that ends last is the run's
-        return max(found, key=_forecast_order, default=None)
+        return self._printed.forecast(current_time, is_through=is_through)
 
     def close(self) -> None:
         """Close all files."""
         for stream in self._streams:
             stream.close()
-        if self._channel is not None:
+        if self._channel:
             self._channel.close()
 
 
 class _EventChannel:
     """The event file that programs with ``import weigh`` write to."""
 
-    def __init__(self, path: str) -> None:
-        self.reader = RunProgressReader()
+    def __init__(self, path: str, reader: RunProgressReader) -> None:
+        self._reader = reader
         self._file: WatchedOutput | None = None
         with suppress(OSError):
             self._file = WatchedOutput(path)
@@ -150,7 +143,7 @@ class _EventChannel:
             self._first = self._first or line.process
         for loop in line.loops.values() if line.process == self._first else ():
             self._has_loop = True
-            self.reader.report(loop.count, loop.total, current_time, "weigh.batches")
+            self._reader.report(loop.count, loop.total, current_time, "weigh.batches")
         # a loop that weigh times counts itself, and better than events
         for event in line.events if not self._has_loop else ():
             self._take_event(event.name.lower(), event.value, current_time)
@@ -162,12 +155,7 @@ class _EventChannel:
             self._totals[found[1]] = value
         elif found := _STEP_NAME.fullmatch(name):
             total = self._totals.get(found[1])
-            self.reader.report(value, total, current_time, f"weigh.event {name!r}")
-
-
-def _forecast_order(forecast: ReportedProgress) -> tuple[bool, float, bool]:
-    remaining = forecast.remaining
-    return remaining is not None, remaining or 0.0, forecast.total is not None
+            self._reader.report(value, total, current_time, f"weigh.event {name!r}")
 
 
 class ProgressFollower:

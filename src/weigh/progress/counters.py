@@ -226,7 +226,7 @@ class NestedCounters:
             for child in self._after(counter):
                 link = counter.link(child)
                 link.move(counter.raw, child)
-                child.has_outer_moved |= not link.is_outlasting()
+                child.has_outer_moved = True
 
     def settle(self) -> None:
         """Add the current position of every counter to its history."""
@@ -362,7 +362,7 @@ class NestedCounters:
             if other.seen <= counter.seen:
                 continue
             is_next = other.begun >= counter.seen and (
-                (counter.is_finished and not counter.restarts)
+                counter.is_finished
                 or (count.is_ordinal and count[:4] == other.count[:4])
             )
             is_deeper = other.order[:2] > counter.order[:2]

@@ -226,7 +226,7 @@ class CountParser:
         self, text: str, outer: Sequence[StepCount], end: int
     ) -> RowMatch | None:
         """Return the steps in *text*, of which the counts *outer* end at *end*."""
-        places = {"behind", "epoch"} if outer else {"start"}
+        places = {"behind"} if outer else {"start"}
         if self._is_in_epoch:
             places.add("epoch")
         # of an open part a percentage may be of anything
@@ -258,9 +258,7 @@ class CountParser:
         end = 0
         for start, index, match in found:
             total = match.groupdict().get("total")
-            # behind a part with a total, a number without one is a figure of it
-            is_figure = total is None and any(count.total for count in counts)
-            if start >= end and not is_figure:
+            if start >= end:
                 counts.append(self._outer_count(_OUTER[index], match, total))
                 end = match.end()
         return counts, end
@@ -301,5 +299,4 @@ def _makes_sense(step_count: StepCount) -> bool:
     if total is None:
         return 0 <= done < math.inf
     # "file 1 of 1" is no counter
-    least = 1 if step_count.rank in (CounterRank.PART, CounterRank.STEP) else 0
-    return 0 <= done <= total < math.inf and total > least
+    return 0 <= done <= total < math.inf and total > 1
