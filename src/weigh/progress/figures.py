@@ -10,7 +10,6 @@ about zero when the run, or its part of it, began.
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -256,9 +255,7 @@ def _share_of_end(history: ProgressHistory) -> ChosenCounter | None:
     if len(ends) < FEWEST:
         return None
     time, end = ends[-1]
-    # the end as it was stated after half of the time so far
-    index = bisect_left(ends, time / 2, key=lambda point: point.time)
-    since, before = ends[min(index, len(ends) - 2)]
+    since, before = ends[0]
     moved = (end - before) / (time - since)
     if not _FASTEST < moved < _SLOWEST:
         return None
