@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NamedTuple, NoReturn
@@ -26,6 +25,7 @@ from weigh.__main__ import main
 _AT_START = ("PYTHON", "COVERAGE", "LC_", "LANG", "LD_")
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _LONGEST_MESSAGE = 100_000
+_ANOTHER = b"another server"  # the message that comes with its connection
 
 
 def _start_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -77,10 +77,19 @@ def reopened(stream: Any) -> Any:
 
 
 class WeighServer:
-    """A process with weigh imported that runs each call in a fork of its own."""
+    """A process with weigh imported that runs each call in a fork of its own.
 
-    def __init__(self) -> None:
+    It is a fork of the *first* one, that of an earlier process, if there is one.
+    """
+
+    def __init__(self, first: "WeighServer | None") -> None:
+        self.test_process = os.getpid()
         self._connection, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        if first is not None:
+            socket.send_fds(first._connection, [_ANOTHER], [theirs.fileno()])
+            for unused in (theirs, first._connection):
+                unused.close()
+            return
         theirs.set_inheritable(True)
         argv = [sys.executable, __file__, str(theirs.fileno())]
         # without the name of a test: it serves others, too, and no test may end it
@@ -121,40 +130,57 @@ class WeighServer:
         return subprocess.CompletedProcess(call.words, code, *texts)
 
 
-@cache
-def _server_of(_process: int, _user: int) -> WeighServer:
-    return WeighServer()
+_SERVERS: dict[int, WeighServer] = {}  # by user
 
 
 def weigh_server() -> WeighServer:
     """Return the server of this process, as the user that it acts for."""
-    return _server_of(os.getpid(), os.geteuid())
+    server = _SERVERS.get(os.geteuid())
+    if server is None or server.test_process != os.getpid():
+        server = _SERVERS[os.geteuid()] = WeighServer(server)
+    return server
 
 
-def serve(connection: socket.socket) -> NoReturn:
-    """Run calls until the other end is closed."""
+def detach() -> None:
+    """Go on as a fork for which nobody has to wait."""
     if os.fork():
         os._exit(0)
+
+
+def import_weigh() -> None:
+    """Import what a call may need."""
     for module in pkgutil.walk_packages(weigh.__path__, "weigh."):
         if not module.name.startswith("weigh.hooks."):  # of frameworks
             import_module(module.name)
     gc.collect()
     gc.freeze()
+
+
+def serve(connection: socket.socket) -> NoReturn:
+    """Run calls until the other end is closed."""
     while True:
         message, streams, *_ = socket.recv_fds(connection, _LONGEST_MESSAGE, 3)
         if not message:
             sys.exit()
         if not (pid := os.fork()):
             connection.close()
+            if message == _ANOTHER:  # nobody waits for that one
+                detach()
+                serve(socket.socket(fileno=streams[0]))
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
                 os.close(stream)
             WeighCall(*pickle.loads(message)).run()
         for stream in streams:
             os.close(stream)
+        if message == _ANOTHER:
+            os.waitpid(pid, 0)
+            continue
         connection.send(str(pid).encode())
         connection.send(str(os.waitpid(pid, 0)[1]).encode())
 
 
 if __name__ == "__main__":
+    detach()
+    import_weigh()
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -9,17 +9,23 @@ short tasks would stand for all (data augmentation, Tanner and Wong 1987).
 
 import heapq
 import math
-import random
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.model.record import ReportedProgress
 from weigh.units import Seconds
 
-_NORMAL = NormalDist()
+if TYPE_CHECKING:
+    import random
+    import statistics
+else:  # each is imported when it is first used: a short list of tasks needs neither
+    random = lazy_module("random")
+    statistics = lazy_module("statistics")
+
 # each of these loses on benchmarks/progress_lists.py if it moves far
 _USUAL_SPREAD = 0.3  # usual standard deviation of task times, over their mean
 _WORTH = 2  # measured tasks that weigh as much as a guess
@@ -84,15 +90,17 @@ def until_done(
     # about as many draws in all, however many tasks: some 10 ms of work
     plays = max(12, min(100, 4000 // simulation.tasks_to_draw))
     # the error that all times share matters most: its quantiles in place of draws
-    shifts = [_NORMAL.inv_cdf((play + 0.5) / plays) for play in range(plays)]
+    normal = statistics.NormalDist()
+    shifts = [normal.inv_cdf((play + 0.5) / plays) for play in range(plays)]
     ends = [simulation.end(shift) for shift in shifts]
-    value = fmean(ends)
+    value = statistics.fmean(ends)
     if value <= 0:
         return TimeSpan(0.0, 0.0, 0.0)
     # a log-normal distribution: two standard deviations, as all rest on the same times
     # the logarithm of an end at once is that of a thousandth
     logs = [math.log(max(end, value / 1000)) for end in ends]
-    half, middle = math.exp(2 * stdev(logs)), math.exp(fmean(logs))
+    half = math.exp(2 * statistics.stdev(logs))
+    middle = math.exp(statistics.fmean(logs))
     least = max((one.low for one in reported), default=0.0)
     return TimeSpan(
         value, min(value, max(least, middle / half)), max(value, middle * half)
@@ -114,7 +122,9 @@ class _ScheduleSimulation:
         # the last tasks decide when the list ends, so they are drawn one by one
         self._last = min(waiting, max(_LAST, 3 * self._lanes))
         self._summed = waiting - self._last
-        self._draws = random.Random(1)  # noqa: S311 - the same answer each time
+        # a side of an interval, in standard deviations
+        self._side_of_interval = statistics.NormalDist().inv_cdf(0.95)
+        self._draws = random.Random(1)  # the same answer each time
         self._done = self._times = sorted(task_durations.times)
         # longest first: a shorter one may be drawn from these
         self._begun = sorted(task_durations.begun, reverse=True)
@@ -140,7 +150,7 @@ class _ScheduleSimulation:
         late = max(ends, default=0.0)
         if not self._last:
             return late
-        mean, spread = fmean(self._times), self._spread()
+        mean, spread = statistics.fmean(self._times), self._spread()
         error = spread / math.sqrt(self._count)  # of the mean
         off = (1 + 1 / self._count) * error
         # scaled so that the mean stays the same
@@ -165,7 +175,7 @@ class _ScheduleSimulation:
         normal = self._draws.gauss()
         # the interval may be lopsided: each side has a spread of its own
         side = one.high - one.value if normal > 0 else one.value - one.low
-        return max(0.0, one.value + normal * side / _NORMAL.inv_cdf(0.95))
+        return max(0.0, one.value + normal * side / self._side_of_interval)
 
     def _longer_than(self, elapsed: Seconds, beyond: Seconds) -> Seconds:
         """Draw the time of a task that has taken *elapsed* seconds already."""
@@ -179,7 +189,7 @@ class _ScheduleSimulation:
 
     def _spread(self) -> float:
         """Return the spread of the times over their mean; of few, mostly a guess."""
-        mean = fmean(self._times) if self._times else 0.0
+        mean = statistics.fmean(self._times) if self._times else 0.0
         squares = sum([(time - mean) ** 2 for time in self._times])
         guess = _WORTH * _USUAL_SPREAD**2
         relative = squares / mean**2 if mean**2 else 0.0

@@ -1,14 +1,20 @@
 """A request as text: directives of a scheduler, flags or JSON."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.lazy_modules import lazy_module
 from weigh.model.record import Request
 from weigh.render.printable import WIDTH, indented_json, printable_text, width_of
 from weigh.schedulers import KINDS, kind_or_first
-from weigh.schedulers.kind import directive_line
+
+if TYPE_CHECKING:
+    from weigh.schedulers import kind as scheduler_kind
+else:  # imported when it is first used: weigh exec takes only the folding from here
+    scheduler_kind = lazy_module("weigh.schedulers.kind")
 
 SCHEMA = "weigh.request/1"
 
@@ -34,7 +40,8 @@ def request_form_lines(
     """
     if form in KINDS:
         dialect = KINDS[form].text
-        return tuple(directive_line(dialect, d) for d in dialect.directives(request))
+        directives = dialect.directives(request)
+        return tuple(scheduler_kind.directive_line(dialect, d) for d in directives)
     if form == FLAGS:
         return (" ".join(kind_or_first(scheduler).text.directives(request)),)
     if form == JSON:
@@ -55,7 +62,7 @@ def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, .
         if fits and dialect.PREFIX:
             lines[-1] += f" {directive}"
         else:
-            lines.append(directive_line(dialect, directive))
+            lines.append(scheduler_kind.directive_line(dialect, directive))
     return tuple(lines)
 
 
