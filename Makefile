@@ -16,11 +16,13 @@ INSTALL := -m pip install --quiet --no-compile
 EDITABLE = $(BIN)/python $(INSTALL) --no-build-isolation --editable '$1' || \
   $(BIN)/python $(INSTALL) --editable '$1'
 # on all cores, which pip does not. What no test imports is half of all; some packages
-# have files for other versions of Python
+# have files for other versions of Python. Thousands of processes load these, and a
+# setuptools that is only here to build; columns of code are a tenth of each file
 NOT_IMPORTED := pip|mypyc?|typeshed|setuptools|pkg_resources|prompt_toolkit|wcwidth|jedi
 NOT_IMPORTED := /($(NOT_IMPORTED)|lexers|styles|pymdownx|f2py|tests?|testing)/
 COMPILE = find src $(VENV)/lib -name '*.py' | grep -Ev '$(NOT_IMPORTED)' | \
-  xargs -P 0 -n 500 $(BIN)/python -m compileall -q >/dev/null || :
+  PYTHONNODEBUGRANGES=1 xargs -P 0 -n 500 $(BIN)/python -m compileall -q >/dev/null || :; \
+  rm -f $(VENV)/lib/*/site-packages/distutils-precedence.pth
 
 .PHONY: help demo examples test packages tests compiled format types style test-quick quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:
