@@ -24,7 +24,7 @@ COMPILE = find src $(VENV)/lib -name '*.py' | grep -Ev '$(NOT_IMPORTED)' | \
   PYTHONNODEBUGRANGES=1 xargs -P 0 -n 500 $(BIN)/python -m compileall -q >/dev/null || :; \
   rm -f $(VENV)/lib/*/site-packages/distutils-precedence.pth
 
-.PHONY: help demo examples test packages tests compiled format types style test-quick quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
+.PHONY: help demo examples test packages tests format types style test-quick quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -77,7 +77,7 @@ packages: $(VENV)/.made
 	@ci/packages.sh
 
 # -rs, --durations: what was skipped and why, and the slowest tests
-tests: compiled
+tests: $(VENV)/.dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(or $(EACH_ONCE),ci/pytest.sh) \
 	  $(BIN)/python -n $(WORKERS) -rfEs --durations=10 -m "not integrations" $(PYTEST)
 
@@ -85,12 +85,6 @@ tests: compiled
 integrations: $(VENV)/.dev packages
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
 	  -n $(WORKERS) -rfEs --durations=10 -m integrations $(PYTEST)
-
-# once for what was changed: a user's tests are an overlay's
-compiled: $(VENV)/.compiled
-$(VENV)/.compiled: $(VENV)/.dev $(shell find tests src -name '*.py')
-	@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null
-	@touch $@
 
 style: format types
 format: $(VENV)/.dev

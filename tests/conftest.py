@@ -64,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of ci/each_once.sh."""
     parts = ("user", "root")
     parser.addoption("--part", choices=parts, help="run a part of the tests")
-    parser.addoption("--of-root", help="file: the user's part names those of root's")
+    parser.addoption("--collected", help="file: made when the tests are collected")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -124,10 +124,8 @@ def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests that ci/each_once.sh asks for."""
     roots = [item for item in items if needs_root(item)]
     users = [item for item in items if item not in {*roots}]
-    if config.getoption("part") == "user":
-        # root's tests are collected in these files only, later
-        names = {item.nodeid.partition("::")[0]: None for item in roots}
-        Path(config.getoption("of_root")).write_text("".join(f"{x}\n" for x in names))
+    if collected := config.getoption("collected"):
+        Path(collected).touch()
     if part := config.getoption("part"):
         items[:], others = (users, roots) if part == "user" else (roots, users)
         config.hook.pytest_deselected(items=others)
