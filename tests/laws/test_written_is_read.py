@@ -1,12 +1,15 @@
 """What weigh writes for a scheduler it reads back from a script as the same request."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from some_requests import a_request, some_job_script
+from some_requests import a_request, a_submitted_job, some_job_script
 
-from weigh.model.job import JobRequest
+from weigh.flow.follow.task_history import history_of
+from weigh.model.job import JobRequest, OwnScript
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
 from weigh.schedulers.kind import SchedulerKind, directive_line
@@ -60,6 +63,21 @@ def test_the_script_of_a_job(
     check_alike(described(kind, text), asked)
     findings = kind.lint.lint(text, FACTS)
     assert [one for one in findings if not one.accepted] == []
+
+
+@TAKE_SCRIPTS
+@pytest.mark.parametrize("elements", [1, 2, 3])
+def test_the_log_of_an_element(kind: SchedulerKind, elements: int) -> None:
+    text = script(kind, JobRequest(), elements)
+    found = kind.user_scripts.describe(text, (), "/w/job.sh", FACTS)
+    where = some_job_script().folder
+    commands: Any = kind.backend  # of the scheduler only the name of a log is asked
+    own = OwnScript(output=found.output)
+    job = a_submitted_job(folder=where, id="7", elements=elements, own=own)
+    for number in range(elements):
+        index = number + kind.traits.first_element if found.indices else None
+        path = history_of(job).log(commands, number)
+        assert path == kind.user_scripts.log(job, index, None)
 
 
 @TAKE_SCRIPTS

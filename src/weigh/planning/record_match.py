@@ -88,7 +88,10 @@ def sizes_in(
     position. Options come before parameters of the same name. Seeds, ports and other
     identities are left out.
     """
-    named = dict(_named_numbers(command_words))
+    named = {
+        option or f"{_PLACE}{place}": float(text)
+        for place, option, text in _numbers_with_options(command_words)
+    }
     # a sweep writes the same number into the option and into the parameters: count it
     # once
     options = {_plain_option_name(name) for name in named}
@@ -109,16 +112,23 @@ def sizes_in(
     }
 
 
-def _named_numbers(command_words: Sequence[str]) -> Iterator[tuple[str, float]]:
-    option = None
+def _numbers_with_options(
+    command_words: Sequence[str],
+) -> Iterator[tuple[int, str, str]]:
+    """Yield the place of each number, its option (empty if it has none) and its text.
+
+    ``--epochs 1`` is ``--epochs=1``, and not ``--seed 1``.
+    """
+    option = ""
     for place, word in enumerate(command_words):
         name, equals, value = word.partition("=")
-        if equals and is_number(value) and name:
-            yield name, float(value)
+        if equals and is_number(value):
+            yield place, name, value
         elif is_number(word):
-            yield option or f"{_PLACE}{place}", float(word)
-        # -5 is a number, not an option
-        option = word if word.startswith("-") and not is_number(word) else None
+            yield place, option, word
+        # -5 is a number, and --epochs=1 has its value: none is the next one's option
+        takes_value = word.startswith("-") and not equals and not is_number(word)
+        option = word if takes_value else ""
 
 
 @cache
@@ -312,14 +322,5 @@ def command_parts(command_words: Sequence[str]) -> Parts:
     stem = tuple(program)
     pieces = frozenset(piece for word in command_words for piece in word.split("="))
     plain = frozenset(piece for piece in pieces if not is_number(piece))
-    return stem, plain, frozenset(_numbers_with_options(command_words))
-
-
-def _numbers_with_options(command_words: Sequence[str]) -> Iterator[str]:
-    """Yield the numbers with their options: ``--epochs 1`` is not ``--seed 1``."""
-    for before, word in zip(("", *command_words), command_words, strict=False):
-        name, equals, value = word.partition("=")
-        if equals and is_number(value):
-            yield f"{name}={value}"
-        elif is_number(word):
-            yield f"{before}={word}" if before.startswith("-") else word
+    numbers = _numbers_with_options(command_words)
+    return stem, plain, frozenset(f"{option}={text}" for _, option, text in numbers)

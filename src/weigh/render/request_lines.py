@@ -66,17 +66,13 @@ def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, .
     return tuple(lines)
 
 
-def any_layout_lines(
-    request: Request, width: int, form: str | None = None
-) -> tuple[str, ...]:
-    """Write the request for any placement of the ranks, if there is one.
+def any_layout_notes(request: Request, form: str | None = None) -> tuple[str, ...]:
+    """Return the request for any placement of the ranks, if there is one.
 
     *form* is by default the first of the table.
     """
     flags = kind_or_first(form).text.any_layout(request)
-    return tuple(
-        folded_lines(f"or, on any nodes: {' '.join(flags)}", width) if flags else ()
-    )
+    return (f"or, on any nodes: {' '.join(flags)}",) if flags else ()
 
 
 def request_note_lines(

@@ -17,8 +17,9 @@ NEEDS = st.builds(
     time=st.none() | st.floats(0, 1e6),
 )
 LIMITS = st.none() | st.integers(1, 20)
+COUNTS = st.none() | st.integers(1, 4)  # so few that items of another kind meet them
 CAPACITIES = st.builds(
-    BinCapacity, gpu_memory=LIMITS, memory=LIMITS, cpus=LIMITS, count=LIMITS
+    BinCapacity, gpu_memory=LIMITS, memory=LIMITS, cpus=LIMITS, count=COUNTS
 )
 
 

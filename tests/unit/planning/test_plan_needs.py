@@ -1,5 +1,6 @@
 """What tasks need by the records of runs, and by curves through them."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +16,14 @@ from weigh.model.record import Record
 from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
 from weigh.planning.record_match import (
     RecordLibrary,
+    SimilarRecordFinder,
     command_parts,
     failed_runs,
     kind_of_command,
+    nearest_records,
     record_candidates,
 )
-from weigh.store.index import head_of
+from weigh.store.index import RecordHead, head_of
 from weigh.units import GIB, MIB
 
 
@@ -103,3 +106,53 @@ def test_along_a_line_that_is_known_no_need_is_below_the_truth(
 
     (kind,) = needs(records, f"python t.py -b {size}").kinds
     assert kind.item.memory >= truth(size)
+
+
+WORDS = ["ppo", "dqn", "-v", "1", "2", "2.5", "--n", "--n=1", "--n=2", "kind=a", "a"]
+ARGUMENTS = st.lists(st.sampled_from(WORDS), max_size=3).map(tuple)
+# what runs were called with, their label, whether they completed, and how many
+RUNS = st.tuples(
+    ARGUMENTS, st.sampled_from([None, "a", "ppo"]), st.booleans(), st.integers(1, 7)
+)
+
+
+def texts_of(words: Sequence[str]) -> set[str]:
+    """Return the words that are no numbers, apart where an = joins them."""
+    pieces = {piece for word in words for piece in word.split("=")}
+    return {piece for piece in pieces if not re.fullmatch(r"[\d.]+", piece)}
+
+
+def numbers_of(words: Sequence[str]) -> set[str]:
+    """Return the numbers, each with its option in front."""
+    line = re.sub(r"(?<=--n) (?=\d)", "=", " ".join(words).replace("-v ", "-v="))
+    return {word for word in line.split() if re.search(r"[\d.]+$", word)}
+
+
+@given(ARGUMENTS, st.lists(RUNS, min_size=1, max_size=6))
+def test_the_records_that_share_the_most_words_and_then_the_most_numbers_count(
+    line: tuple[str, ...], runs: list[tuple[tuple[str, ...], str | None, bool, int]]
+) -> None:
+    heads, groups = list[RecordHead](), dict[tuple[str, ...], list[RecordHead]]()
+    for arguments, label, is_good, count in runs:
+        for _ in range(count):
+            command = " ".join(("t", "t.py", *arguments))
+            state = "COMPLETED" if is_good else "FAILED"
+            made = run(command, name=f"{len(heads)}", label=label, state=state)
+            heads.append(head_of(made))
+            groups.setdefault(arguments, []).append(heads[-1])
+
+    library = RecordLibrary(record_candidates(heads), lambda _: made)
+    parts = command_parts(("t", "t.py", *line))
+    alike = SimilarRecordFinder(library).most_alike("", parts)
+
+    ranked = list[tuple[int, int, list[str]]]()
+    for arguments, same in groups.items():
+        # the newest five, which come first; failures only where nothing else is known
+        good = [one for one in same if one.state == "COMPLETED"] or same
+        texts = texts_of(arguments) | {one.label for one in good[:5] if one.label}
+        words = len(texts & texts_of(line))
+        numbers = len(numbers_of(arguments) & numbers_of(line))
+        ranked.append((words, numbers, [one.id for one in good[:5]]))
+    most = max(rank[:2] for rank in ranked)
+    expected = [name for *rank, names in ranked if (*rank,) == most for name in names]
+    assert [*nearest_records(alike, parts[2])] == expected

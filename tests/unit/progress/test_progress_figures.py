@@ -6,6 +6,7 @@ import pytest
 from recorded import time_left
 
 from weigh.model.record import ReportedProgress
+from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.reader import RunProgressReader
 
 
@@ -153,7 +154,14 @@ def test_a_figure_that_stands_at_its_end_gives_no_end() -> None:
     reader = RunProgressReader()
     for n in range(101):
         reader.feed(f"scanned {n}%\n".encode(), n / 10)
-    assert time_left(reader.forecast(10.1))[1] == 0
+    # at once, and a counter that was met at its end: of its steps nothing is known
+    for ended, step_time in (
+        (reader.forecast(10.0), 0.1),
+        (found_in(["step 3 of 3\n"]), 0),
+    ):
+        assert time_left(ended) == (0, 0, 0)
+        assert ended
+        assert ended.step_time == pytest.approx(step_time)
     later = reader.forecast(15.0)
     assert later
     assert later.remaining is None
@@ -186,6 +194,13 @@ def test_an_end_that_receded_in_a_long_silence_is_not_believed() -> None:
     for time, left in ((1, 9), (2, 8), (3, 7), (20, 9)):
         reader.feed(f"step: {left} s left\n".encode(), time)
     assert reader.forecast(20) is None
+
+
+def test_as_many_ends_are_followed_as_are_kept() -> None:
+    for count in MOST_COUNTERS, MOST_COUNTERS + 1:
+        names = "abcdefghijklmnopqrstuvwxyz"[:count]
+        turns = [f"{name}: {30 - n} s left\n" for n in range(9) for name in names]
+        assert (found_in(turns, 1 / count) is None) == (count > MOST_COUNTERS)
 
 
 def test_a_line_of_ticks_is_read_to_its_end() -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from some_runs import a_run, keep_runs
 from transcript import check_transcript, named_rows, named_texts
 from written_programs import write_program
 
+from weigh.model.record import Allocation, RecordedJob
 from weigh.schedulers.kind import known_answer
+from weigh.units import GIB, MIB
 
 COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol")
 HERE = Path(__file__).parent
@@ -60,6 +63,14 @@ class FakedSlurm:
         self.anew()
         self.command("sbatch", "echo 7")
         self.here.submit("plan/p")
+
+    def ran(self, job: str) -> None:
+        """Keep the record of its first task, which is the only line of a task file."""
+        ran = RecordedJob(job, element=0, task=1)
+        granted = Allocation(scheduler="slurm", memory=GIB)
+        known = {"job": ran, "allocation": granted, "label": "p"}
+        keep_runs(Path(), a_run("srun work", 100 * MIB, **known))
+        Path("tasks").write_text("srun work\n")
 
     def states(self, states: str) -> None:
         """Let squeue list the elements of job 7."""

@@ -351,9 +351,9 @@ def records_of_attempts(
     for record in record_lookup.records_of_jobs(root, jobs):
         if submitted_job is not None and not is_record_of_job(record, submitted_job):
             continue
-        row, job = row_of(record), record.job
+        row = row_of(record)
         for one in lost:
-            is_its = job is not None and job.id == one.started.run
+            is_its = row.job == one.started.run
             element = one.element if is_its else row.element or 0
             if (element, row.task, row.attempt) == (one.element, one.seq, one.attempt):
                 records[one.element, one.seq, one.attempt] = record

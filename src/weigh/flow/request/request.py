@@ -20,7 +20,6 @@ from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, SubmittedJob
 from weigh.model.record import Record, Request, RunOutcome, SiteFlags
 from weigh.render import request_lines
-from weigh.render.printable import WIDTH
 from weigh.request import (
     COMPLETED,
     DEFAULT_HEADROOM,
@@ -147,12 +146,9 @@ def request_answer_of(
             records=tuple(record.id for record in records),
             history=history,
         ),
-        notes=(
-            *(
-                f"# {line}"
-                for line in request_lines.any_layout_lines(request, WIDTH - 2, dialect)
-            ),
-            *request_lines.request_note_lines(request.notes, indent="# "),
+        notes=request_lines.request_note_lines(
+            (*request_lines.any_layout_notes(request, dialect), *request.notes),
+            indent="# ",
         ),
         warnings=here.settings.warnings,
     )
