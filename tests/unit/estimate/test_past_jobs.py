@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import random
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from called_weigh import CalledWeigh
 from transcript import check_transcript
 from written_programs import write_program
 
+from weigh.request import round_time
 from weigh.units import GIB
 
 CAPTURED = Path(__file__).parents[1] / "schedulers" / "captured"
@@ -80,7 +82,6 @@ JOBS = {
     "one of which ran out of 512 MiB": rows(
         *GOOD, ("x", "OUT_OF_MEMORY", 100, "512M", "400M")
     ),
-    "one of which ran out of time": rows(*GOOD, ("x", "TIMEOUT", 3600, "3G", "1G")),
     "whose request is not known": rows(*[("true", "COMPLETED", 12, "", "")] * 3),
     "one": rows(("x", "COMPLETED", 1200, "3G", "1G")),
     "of a real sacct": (CAPTURED / "slurm-22.05-sacct-past.txt").read_text(),
@@ -141,3 +142,43 @@ def test_a_site_that_samples_often_is_believed_for_short_jobs(
     assert before == 3 * GIB
     assert GIB < after["memory"] < 1.5 * GIB
     assert "sampled every 1 s" in " ".join(after["notes"])
+
+
+def test_a_request_is_of_a_node_s_share_and_of_the_longest_job(
+    weigh: CalledWeigh,
+) -> None:
+    chance = random.Random(6)
+    for _ in range(20):
+        nodes, cpus, gpus = (
+            chance.randint(1, 4),
+            chance.randint(4, 64),
+            chance.choice((0, 4, 7)),
+        )
+        limit = chance.randint(20, 200)
+        ends = [("COMPLETED", chance.randint(60, 60 * limit)) for _ in range(4)]
+        ends += [
+            (chance.choice(("TIMEOUT", "FAILED")), chance.randint(60, 60 * limit))
+            for _ in range(chance.randint(0, 2))
+        ]
+        table = [f"{COLUMNS}|NNodes|AllocTRES"]
+        for n, (state, seconds) in enumerate(ends):
+            head = f"{n}|x|u|{state}|{seconds}|{limit}|3G"
+            table.append(f"{head}|{cpus}||{nodes}|gres/gpu={gpus}")
+            table.append(f"{n}.0|x||{state}|{seconds}|||{cpus}|1G|{nodes}|")
+        accounting("\n".join((*table, "")))
+
+        asked = json.loads(weigh("request", "--from", "sacct", "--json")[1])
+
+        each = [-(-total // nodes) for total in (cpus, gpus)]
+        assert [asked["cpus"], asked["gpus"]] == each
+        assert asked["nodes"] == asked["ntasks"] == (nodes if nodes > 1 else None)
+        assert asked["ntasks_per_node"] == (1 if nodes > 1 else None)
+        longest, stopped = (
+            max((time for end, time in ends if end == state), default=0)
+            for state in ("COMPLETED", "TIMEOUT")
+        )
+        # a limit within which all completed is enough, if it is less
+        value = 2 * stopped if stopped > longest else 1.1 * longest
+        is_enough = stopped <= longest and 60 * limit < value
+        expected = 60 * limit if is_enough else round_time(value)
+        assert asked["time_limit"] == expected, ends

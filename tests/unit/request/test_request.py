@@ -35,6 +35,7 @@ from weigh.request import (
     need_without_runner,
     parse_headroom,
     round_memory,
+    round_shared,
     round_time,
     why_no_request,
 )
@@ -324,14 +325,20 @@ def test_parts_of_a_request_are_read_and_rounded_as_they_were_reviewed() -> None
     )
 
 
-@given(st.lists(SIZES, min_size=1, max_size=5), st.floats(min_value=0, max_value=10))
+@given(
+    st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=1, max_size=5),
+    st.floats(min_value=0, max_value=10),
+)
 def test_memory_covers_the_biggest_use_and_the_headroom(
-    sizes: list[int], headroom: float
+    parts: list[tuple[int, int, int]], headroom: float
 ) -> None:
-    request = from_usages([memory_record(size) for size in sizes], headroom=headroom)
+    names = ("anonymous", "shared", "file")
+    peaks = [peak(sum(one), **dict(zip(names, one, strict=True))) for one in parts]
+    runs = [record(peak_memory=one) for one in peaks]
+    request = from_usages(runs, headroom=headroom)
 
     assert request.memory is not None
-    assert request.memory >= math.floor(max(sizes) * (1 + headroom))
+    assert request.memory >= math.floor(max(map(sum, parts)) * (1 + headroom))
 
 
 @given(SIZES, SIZES)
@@ -341,9 +348,20 @@ def test_a_bigger_use_never_requests_less(one: int, other: int) -> None:
     assert round_memory(small) <= round_memory(large)
 
 
-@given(st.integers(min_value=1, max_value=2000 * GIB))
-def test_rounding_memory_adds_little(size: int) -> None:
-    assert size <= round_memory(size) <= size + max(10 * MIB, 0.026 * size)
+# MiB: up to the first number memory is rounded up to a multiple of the second
+STEPS = ((1000, 10), (2000, 20), (5000, 50), (10240, 100), (20480, 200), (65536, 512))
+SHARED_STEPS = ((100, 10), (1000, 50), (10240, 100))
+
+
+@given(st.sampled_from([1, 16, 256]), st.integers(min_value=1, max_value=300))
+def test_memory_is_rounded_up_to_its_step_or_to_a_whole_gibibyte(
+    unit: int, count: int
+) -> None:
+    size = unit * count * MIB - 1
+    for rounded, steps in (round_memory, STEPS), (round_shared, SHARED_STEPS):
+        step = next((step for most, step in steps if size <= most * MIB), 1024)
+        expected = (-(-size // (each * MIB)) * each * MIB for each in (step, 1024))
+        assert rounded(size) == min(expected)
 
 
 @given(st.integers(min_value=1, max_value=100 * DAY))
@@ -373,14 +391,3 @@ def test_every_mix_of_ends_makes_a_request_that_covers_what_was_seen(
     assert request.memory is not None
     assert request.memory >= max(size for size, _ in runs)
     assert len(request.notes) >= 1
-
-
-@given(SIZES, SIZES, SIZES, st.floats(min_value=0, max_value=10))
-def test_no_request_is_below_the_peak(
-    anonymous: int, shared: int, file: int, headroom: float
-) -> None:
-    parts = {"anonymous": anonymous, "shared": shared, "file": file}
-    mapped = peak(anonymous + shared + file, **parts)
-    request = from_usages([record(peak_memory=mapped)], headroom=headroom)
-    assert request.memory is not None
-    assert request.memory >= mapped.value
