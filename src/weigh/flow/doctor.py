@@ -567,7 +567,6 @@ def _records_of(here: Here, lines: Sequence[str]) -> list[RecordHead]:
     return found
 
 
-_HUNG = f"has not answered for {2 * PATIENCE:g} s"
 _HUNG_CURE = "is a file server or a driver down? ask the site's support"
 
 
@@ -597,9 +596,11 @@ def diagnose_machine(
     if job is not None:
         looks.append(("script", lambda: list(job_checks(here, job, run_command))))
     # in parallel, as each may wait for a server or driver
-    results = in_time([look for _, look in looks], patience=2 * PATIENCE)
+    patience = 2 * PATIENCE
+    results = in_time([look for _, look in looks], patience=patience)
+    hung = f"has not answered for {patience:g} s"
     found = [
-        [DoctorCheck(name, "broken", _HUNG, _HUNG_CURE)] if checks is None else checks
+        [DoctorCheck(name, "broken", hung, _HUNG_CURE)] if checks is None else checks
         for (name, _), checks in zip(looks, results, strict=True)
     ]
     of_job = found.pop() if job is not None else []

@@ -156,18 +156,18 @@ class NeedCurves:
     ) -> tuple[tuple[str, ...], FittedCurve] | None:
         """Return the parameter, or product of parameters, that explains *quantity*."""
         best: tuple[tuple[str, ...], FittedCurve] | None = None
-        least = 0.0  # mean relative error of the best so far
+        least = math.inf  # mean relative error of the best so far
         # single sizes come first, so that a product has to be clearly better than they
         # are
         # each name by itself, then every product of several
         for by in chain.from_iterable(
-            combinations(names, count) for count in range(1, len(names) + 1)
+            combinations(names, others + 1) for others in range(len(names))
         ):
             fit = self._fit(quantity, by)
             if not _grows_with_size(fit):
                 continue
             misfit = self._misfit(fit, by)
-            if best is None or misfit < _BETTER * least:
+            if misfit < _BETTER * least:
                 best, least = (by, fit), misfit
         return best
 

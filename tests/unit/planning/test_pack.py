@@ -100,13 +100,14 @@ def test_a_few_items_take_at_most_one_bin_more_than_the_fewest(
     assert len(pack_items(kept, capacity).bins) <= fewest(kept, capacity) + 1
 
 
-# each is what only one of the orders packs best
+# each but the last is what only one of the orders packs best
 @pytest.mark.parametrize(
     "needs",
     [
         ((9, 3, 2), (1, 3, 4), (1, 1, 6), (5, 6, 8), (1, 9, 9), (1, 8, 2)),
         ((2, 2, 4), (1, 6, 2), (3, 2, 8), (8, 1, 3)),
         ((2, 5, 2), (1, 7, 2), (9, 1, 2), (5, 2, 6)),
+        ((7, 7, 7), (3, 3, 3)),  # which fill a bin to the last byte
     ],
 )
 def test_needs_that_one_order_packs_best_take_the_fewest_bins(

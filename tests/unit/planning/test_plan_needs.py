@@ -128,7 +128,7 @@ def texts_of(words: Sequence[str]) -> set[str]:
 
 def numbers_of(words: Sequence[str]) -> set[str]:
     """Return the numbers, each with its option in front."""
-    line = re.sub(r"(?<=--n) (?=\d)", "=", " ".join(words).replace("-v ", "-v="))
+    line = re.sub(r"(-v|--n) (?=[\d.])", r"\1=", " ".join(words))
     return {word for word in line.split() if re.search(r"[\d.]+$", word)}
 
 

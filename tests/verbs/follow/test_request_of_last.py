@@ -91,9 +91,10 @@ def test_the_runs_of_a_scan_without_a_target_are_no_repeats(
     assert "vary" not in err
     assert "varies" not in err
     assert "different commands" not in err
-    # one of them, by its own name, is one run
-    name = json.loads(weigh("records", "--json")[1])["records"][0]["id"]
-    assert "different sizes" not in weigh("request", name)[2]
+    # one of them, by its own name, is one run, and two names are no scan
+    one = json.loads(weigh("records", "--json")[1])["records"][0]
+    for words in (one["id"],), (one["label"], one["id"]):
+        assert "different sizes" not in weigh("request", *words)[2]
 
 
 def test_a_scan_that_has_no_request_for_its_target_yet_gets_none(

@@ -215,7 +215,7 @@ def _kind_of_runs(
     for name in sizes:
         every = (_size_value(use.parameters.get(name)) for use in measured)
         known = [size for size in every if not math.isnan(size)]
-        spans[name] = min(known, default=0.0), max(known, default=0.0)
+        spans[name] = min(known), max(known)
     return HistoryKind(
         label=like.label,
         command=kind_of_command(like.command, like.parameters),

@@ -211,9 +211,7 @@ def _grouped(
         if wanted_name is not None and not (
             fnmatchcase(job.name, wanted_name) or name == wanted_name
         ):
-            # bounded: a user may have run a thousand kinds of jobs
-            if len(others) < _MOST_KINDS:
-                others.add(name)
+            others.add(name)
             continue
         key = name, job.accounted.cpus, job.accounted.nodes
         if key not in groups:
