@@ -53,20 +53,8 @@ ALIGNED = [
     ),
     ("align_9", "FAILED", 3, "8G", "1M"),
 ]
-ON_TWO_NODES = "\n".join(
-    (
-        f"{COLUMNS}|NNodes",
-        *(
-            f"{n}|md|u|COMPLETED|1200|UNLIMITED|200G|32||2\n"
-            f"{n}.0|md||COMPLETED|1200|||32|90000000K|2"
-            for n in range(5)
-        ),
-        "",
-    )
-)
 JOBS = {
     "alike": rows(*ALIGNED),
-    "on two nodes": ON_TWO_NODES,
     "of several names": rows(
         *[("few", "COMPLETED", 1200, "8G", "1G")] * 4,
         *((f"many_{n}", "COMPLETED", 1200, "8G", "1G") for n in range(40)),
@@ -171,6 +159,7 @@ def test_a_request_is_of_a_node_s_share_and_of_the_longest_job(
 
         each = [-(-total // nodes) for total in (cpus, gpus)]
         assert [asked["cpus"], asked["gpus"]] == each
+        assert GIB <= asked["memory"] <= 1.5 * GIB  # that a node held
         assert asked["nodes"] == asked["ntasks"] == (nodes if nodes > 1 else None)
         assert asked["ntasks_per_node"] == (1 if nodes > 1 else None)
         longest, stopped = (

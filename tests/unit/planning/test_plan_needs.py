@@ -27,7 +27,7 @@ from weigh.planning.record_match import (
     record_candidates,
 )
 from weigh.request import from_usages
-from weigh.store.index import RecordHead, head_of
+from weigh.store.index import head_of
 from weigh.units import GIB, MIB
 
 
@@ -114,52 +114,39 @@ def test_along_a_line_that_is_known_no_need_is_below_the_truth(
 
 WORDS = ["ppo", "dqn", "-v", "1", "2", "2.5", "--n", "--n=1", "--n=2", "kind=a", "a"]
 ARGUMENTS = st.lists(st.sampled_from(WORDS), max_size=3).map(tuple)
-# what runs were called with, their label, whether they completed, and how many
-RUNS = st.tuples(
-    ARGUMENTS, st.sampled_from([None, "a", "ppo"]), st.booleans(), st.integers(1, 7)
-)
+LABELS = st.sampled_from(["plain", "a", "ppo"])
 
 
 def texts_of(words: Sequence[str]) -> set[str]:
     """Return the words that are no numbers, apart where an = joins them."""
-    pieces = {piece for word in words for piece in word.split("=")}
-    return {piece for piece in pieces if not re.fullmatch(r"[\d.]+", piece)}
+    return {w for w in re.split("[ =]", " ".join(words)) if not re.match(r"\d|$", w)}
 
 
 def numbers_of(words: Sequence[str]) -> set[str]:
     """Return the numbers, each with its option in front."""
-    line = re.sub(r"(-v|--n) (?=[\d.])", r"\1=", " ".join(words))
-    return {word for word in line.split() if re.search(r"[\d.]+$", word)}
+    line = re.sub(r"(-v|--n) (?=\d)", r"\1=", " ".join(words))
+    return {word for word in line.split() if re.search(r"\d$", word)}
 
 
-@given(ARGUMENTS, st.lists(RUNS, min_size=1, max_size=6))
+@given(ARGUMENTS, st.dictionaries(ARGUMENTS, LABELS, min_size=1, max_size=6))
 def test_the_records_that_share_the_most_words_and_then_the_most_numbers_count(
-    line: tuple[str, ...], runs: list[tuple[tuple[str, ...], str | None, bool, int]]
+    line: tuple[str, ...], runs: dict[tuple[str, ...], str]
 ) -> None:
-    heads, groups = list[RecordHead](), dict[tuple[str, ...], list[RecordHead]]()
-    for arguments, label, is_good, count in runs:
-        for _ in range(count):
-            command = " ".join(("t", "t.py", *arguments))
-            state = "COMPLETED" if is_good else "FAILED"
-            made = run(command, name=f"{len(heads)}", label=label, state=state)
-            heads.append(head_of(made))
-            groups.setdefault(arguments, []).append(heads[-1])
+    def shared(words: tuple[str, ...]) -> tuple[int, int]:
+        texts = texts_of((*words, runs[words])) & texts_of(line)
+        return len(texts), len(numbers_of(words) & numbers_of(line))
 
-    library = RecordLibrary(record_candidates(heads), lambda _: made)
+    records = [
+        run(" ".join(("t", "t.py", *words)), name=str(words), label=label)
+        for words, label in runs.items()
+    ]
+    known = record_candidates(map(head_of, records))
     parts = command_parts(("t", "t.py", *line))
-    alike = SimilarRecordFinder(library).most_alike("", parts)
+    finder = SimilarRecordFinder(RecordLibrary(known, lambda _: records[0]))
+    found = nearest_records(finder.most_alike("", parts), parts[2])
 
-    ranked = list[tuple[int, int, list[str]]]()
-    for arguments, same in groups.items():
-        # the newest five, which come first; failures only where nothing else is known
-        good = [one for one in same if one.state == "COMPLETED"] or same
-        texts = texts_of(arguments) | {one.label for one in good[:5] if one.label}
-        words = len(texts & texts_of(line))
-        numbers = len(numbers_of(arguments) & numbers_of(line))
-        ranked.append((words, numbers, [one.id for one in good[:5]]))
-    most = max(rank[:2] for rank in ranked)
-    expected = [name for *rank, names in ranked if (*rank,) == most for name in names]
-    assert [*nearest_records(alike, parts[2])] == expected
+    most = max(map(shared, runs))
+    assert found == tuple(str(one) for one in runs if shared(one) == most)
 
 
 FIGURES = st.tuples(*[st.integers(1, 9)] * 4)

@@ -39,7 +39,7 @@ from weigh.request import (
     round_time,
     why_no_request,
 )
-from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, format_limit, parse_size
+from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, format_limit
 from weigh.usage_needs import heap_words
 from weigh.why_run_ended import fixed_heap
 
@@ -309,9 +309,6 @@ def test_parts_of_a_request_are_read_and_rounded_as_they_were_reviewed() -> None
     check_answers(
         path,
         {
-            "memory, rounded": lambda text: in_mebibytes(
-                round_memory(parse_size(text))
-            ),
             "a GPU as most sites name it": gpu_type,
             "headroom": parse_headroom,
             "headroom of a request": lambda text: (
