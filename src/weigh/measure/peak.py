@@ -123,7 +123,7 @@ class PeakTracker:
         mark below that shows no memory of their own. *cpu_time* is what the tree has
         used so far, if that is exact: only a process that runs can grow.
         """
-        left = self._left_behind(held)
+        left = self._left_behind(held, sum(one.shared for one in readings))
         self._depart({reading.pid for reading in readings}, cpu_time, held, left)
         # of the processes that have just ended, before this look replaces the last one
         self._grown = max(self._grown, self._grown_unseen())
@@ -320,13 +320,13 @@ class PeakTracker:
             grown.append(one.others + round(min(size, one.most)))
         return max(grown)
 
-    def _left_behind(self, held: MemoryHolding) -> Bytes:
+    def _left_behind(self, held: MemoryHolding, mapped: Bytes) -> Bytes:
         """Return what is shared memory still, though no process maps it any more.
 
         An account, read after the processes, may have had it at the last look already.
         """
         if held.is_account:
-            return max(0, held.shared - self._shared_before)
+            return max(0, held.shared - max(mapped, self._shared_before))
         before = 0 if self._last is None else self._last.unmapped
         return max(0, held.unmapped - before)
 

@@ -379,20 +379,31 @@ def test_a_process_that_no_look_met_is_in_the_account() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "left", "expected"),
-    [(math.inf, 0, 3 * H), (0, 0, 2 * H), (math.inf, H, 2 * H)],
-    ids=["an older mark hides it", "the mark shows none", "it is shared memory now"],
+    ("most", "shared", "mapped", "expected"),
+    [
+        (math.inf, 0, 0, 3 * H),
+        (0, 0, 0, 2 * H),
+        (math.inf, H, 0, 2 * H),
+        (math.inf, H, H, 3 * H),
+    ],
+    ids=[
+        "an older mark hides it",
+        "the mark shows none",
+        "it is shared memory now",
+        "the shared memory is another's",
+    ],
 )
 def test_a_spike_of_a_process_counts_where_the_account_may_have_had_it(
-    most: float, left: int, expected: int
+    most: float, shared: int, mapped: int, expected: int
 ) -> None:
     tracker = PeakTracker(0)
     held = MemoryHolding(
         2 * H, 0, 0, low=2 * H, high=2 * H, is_account=True, most_spike=most
     )
     tracker.look(1.0, [reading(1, H), reading(2, H)], held)
-    held = msgspec.structs.replace(held, anonymous=2 * H - left, shared=left)
-    tracker.look(2.0, [reading(1, H), reading(2, H, 2 * H)], held)
+    held = msgspec.structs.replace(held, anonymous=2 * H - shared, shared=shared)
+    first = msgspec.structs.replace(reading(1, H), shared=mapped)
+    tracker.look(2.0, [first, reading(2, H, 2 * H)], held)
     assert peak_of(tracker).value == expected
 
 

@@ -181,6 +181,6 @@ def test_a_task_that_hangs_before_its_first_output_is_reported(
 ) -> None:
     process = tasks.start("sleep 2.5", options=options, WEIGH_STALLED_AFTER="1")
     _, err = end(process)
-    assert err.count("task 1: no output and no CPU time for 1.00 s") == count
+    assert err.count("task 1: no output and no CPU time for ") == count
     assert err.count("may hang") == count
     assert not tasks.progress.exists()  # nothing is known of it

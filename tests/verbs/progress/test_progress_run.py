@@ -236,7 +236,7 @@ def test_a_program_without_a_handler_is_not_ended_by_the_signal(weigh: Weigh) ->
 def test_a_stalled_job_is_reported_once(weigh: Weigh) -> None:
     env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1")
     done = run_into_a_file(weigh, "sleep", "2.5", env=env)
-    assert done.stderr.count(b"no output and no CPU time for 1.00 s") == 1
+    assert done.stderr.count(b"no output and no CPU time for ") == 1
 
 
 def test_a_job_runs_though_no_copier_can_be_made(weigh: Weigh) -> None:
