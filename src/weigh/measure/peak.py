@@ -133,7 +133,9 @@ class PeakTracker:
         value, kinds = held.total + spike, held
         # a peak of the account may have been over by this look, as when the job ended
         if held.spike and self._last and held.total < self._last.total <= value:
-            kinds = self._last
+            kinds = msgspec.structs.replace(
+                self._last, spike=held.spike, most_spike=held.most_spike
+            )
         if self._last is not None:
             self._open.add(self._last, held.passed)
         # the account's own bound has what its mark shows
@@ -272,6 +274,9 @@ class PeakTracker:
         # a reaped process below the floor may have been the launcher itself
         bound = max(self._most, self._open.high)
         high = max(value, bound, self._reaped)
+        unseen_spike = top.held.most_spike - top.held.spike
+        if top.held.is_account and unseen_spike > material_change(value):
+            certainty = "counted"  # between looks only marks of processes show more
         if value > max(top.value, reaped):
             # what a process grew by after the last look adds to what was open then
             high = value + max(0, bound - top.value)
