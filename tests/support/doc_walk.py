@@ -263,12 +263,14 @@ def missing(command: Command, printed: str, said: Mapping[str, str]) -> list[str
 def label(line: str) -> str:
     """Give the words that a line of output begins with, without figures.
 
-    A longer figure may break a line at another word; a chart is another each time, and
-    Grid Engine's flags depend on the CPUs there are.
+    A longer figure may break a line at another word; a chart is another each time,
+    Grid Engine's flags depend on the CPUs there are, and what stands in brackets on
+    how many runs came to their end.
     """
     if line.strip().startswith("#$"):
         return "#$"
-    return words(re.split(r" {2,}|\|", _COMMENT.sub("", line).strip())[0])[:40].strip()
+    first = re.split(r" {2,}|\|| \(", _COMMENT.sub("", line).strip())[0]
+    return words(first)[:40].strip()
 
 
 def words(text: str) -> str:

@@ -109,7 +109,8 @@ class _MeasuredCommand:
                 self._closing.callback(opened.close)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
-        launcher_peak = self._launcher.launch(command, env, self._watch.streams)
+        streams = self._watch.streams
+        started, launcher_peak = self._launcher.launch(command, env, streams)
         self._watcher = watcher = TreeWatcher(
             self._tree,
             self._watch.interval,
@@ -121,6 +122,7 @@ class _MeasuredCommand:
                 leader=lambda: self._leader if self._exit is None else None,
                 gpus=start_gpu_sampler(self._watch.interval, self._tree.pids),
             ),
+            started=started,
         )
         self._closing.callback(watcher.close)
         self._orphans = CommandOrphans(self._tree, watcher.elapsed, self._watch.notify)

@@ -14,6 +14,7 @@ import _signal  # type: ignore[import-not-found]  # signal itself imports enum
 import marshal
 import os
 import sys
+import time
 
 from weigh.errors import (
     NOT_FOUND,
@@ -88,14 +89,15 @@ class JobLauncher:
         command: list[str],
         env: dict[str, str],
         streams: dict[int, str] | None = None,
-    ) -> int:
+    ) -> tuple[float, int]:
         """Let the child exec *command* with *env* added to the environment.
 
         *streams* maps descriptors to the files to open in their place: ``>PATH`` for
         writing, ``<>PATH`` for both. A file that cannot be opened is skipped. Returns
-        the child's own memory peak, which the kernel later includes in the job's, when
-        the command runs, or when a signal has ended the child before, which then counts
-        as the end of the job.
+        when the command started, on the monotonic clock, and the child's own memory
+        peak, which the kernel later includes in the job's: once the command runs, or
+        once a signal has ended the child before, which then counts as the end of the
+        job.
 
         Raises:
             CommandNotFoundError: the command does not exist.
@@ -106,12 +108,13 @@ class JobLauncher:
         self._send((words, settings, streams or {}))
         with open(self._status, "rb") as status:
             # "!" and an errno follow if exec failed; at success exec closes the pipe
-            peak, _, failure = status.read().partition(b"!")
+            figures, _, failure = status.read().partition(b"!")
         if failure:
             os.waitpid(self.pid, 0)
             raise launch_error(command[0], int(failure))
         # a child that was killed before has written nothing
-        return int(peak or 0)
+        start, _, peak = figures.partition(b" ")
+        return float(start or time.monotonic()), int(peak or 0)
 
     def discard(self) -> None:
         """End the child without running a command."""
@@ -179,7 +182,8 @@ def _become_the_job(go: int, status: int) -> None:
         _open_streams(streams)
         env = first_environment() | settings
         folders = os.get_exec_path()  # before the peak is read: it imports warnings
-        os.write(status, b"%d" % own_peak())
+        # on a busy machine weigh itself may not run for a while from here on
+        os.write(status, b"%f %d" % (time.monotonic(), own_peak()))
         _exec(command, folders, env)
     except EOFError:  # weigh has ended
         os._exit(0)

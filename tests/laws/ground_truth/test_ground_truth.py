@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from disks import is_on_a_disk
+from run_captured import run_captured
 
 from weigh.probe.perf import open_cpu_clock
 from weigh.units import MIB
@@ -110,6 +111,20 @@ def test_bytes_written_are_counted(tmp_path: Path) -> None:
         pytest.skip("the temporary folder is in memory: nothing reaches storage")
     run = Run(tmp_path, "writes")
     assert run.usage["write_bytes"] == pytest.approx(run.truth["write_bytes"], rel=0.01)
+
+
+def test_a_run_is_timed_from_its_start_though_weigh_is_late(tmp_path: Path) -> None:
+    """As where a GPU's driver takes a second to answer, or the machine is busy."""
+    code = (
+        "import sys, time; from weigh.__main__ import main;"
+        "from weigh.measure import command; start = command.start_gpu_sampler;"
+        "command.start_gpu_sampler = lambda *of: (time.sleep(1), start(*of))[1];"
+        "sys.argv[0] = 'weigh'; main()"
+    )
+    words = ("run", "-q", "-o", str(tmp_path / "r.json"), "--", "sleep", "1.5")
+    run_captured([sys.executable, "-c", code, *words], cwd=tmp_path)
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["usage"]["wall_time"] >= 1.5
 
 
 def test_a_record_states_what_measuring_cost(tmp_path: Path) -> None:

@@ -149,7 +149,9 @@ def test_the_curve_shows_processes_that_start_after_a_higher_peak(
         true, _, _ = measured("late_pair", _JOB, programs, folder)
         record = json.loads((folder / "record.json").read_text())
         curve = record["series"]["memory"]
-        said.append(curve[len(curve) * 3 // 4] / (true / 2))
+        after = curve[curve.index(max(curve)) :]
+        # how long both take to start is the machine's business
+        said.append(max(m for m in after if m < 0.75 * true) / (true / 2))
         if abs(said[-1] - 1) <= NEAR:
             return
     pytest.fail(f"of what both hold: {said}")

@@ -54,7 +54,8 @@ def test_what_runs_on_other_machines_makes_the_figures_a_lower_bound(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     far = write_program(tmp_path / "ssh", "sleep 2")
-    near = write_program(tmp_path / "mpirun", f"{far} other-node prog")
+    holds = "held=$(head -c 40000000 /dev/zero | tr '\\0' x)"  # more than weigh
+    near = write_program(tmp_path / "mpirun", f"{holds}\n{far} other-node prog")
     done = weigh.run("--", str(near))
     (missing,) = weigh.record()["missing"]
     assert "ssh" in missing
