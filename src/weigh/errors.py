@@ -173,3 +173,19 @@ def close_names(
 ) -> list[str]:
     """Return the *n* names nearest to *wanted_name*; *cutoff* is how alike, up to 1."""
     return difflib.get_close_matches(wanted_name, list(names), n, cutoff)
+
+
+def is_raised_by_program(error: Exception) -> bool:
+    """Return whether *error* is a signal handler's, which ran while weigh measured.
+
+    The time limit that a program sets itself by SIGALRM must not get lost here.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in trace.tb_frame.f_locals.values():
+            # only a handler has the frame that called it as an argument
+            arguments = value if isinstance(value, tuple) else (value,)
+            if any(argument is interrupted for argument in arguments):
+                return True
+    return False

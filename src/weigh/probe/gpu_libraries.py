@@ -7,11 +7,11 @@ without waiting, a clock counts launches.
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from weigh.errors import is_raised_by_program
 from weigh.probe.gpu import GpuDevice
 from weigh.units import Bytes
 
@@ -91,8 +91,11 @@ def wait_for_gpus(result: object = None) -> None:
 
 def wait_quietly() -> None:
     """Return when all work is done; its errors are the program's to meet."""
-    with suppress(Exception):
+    try:
         wait_for_gpus()
+    except Exception as error:
+        if is_raised_by_program(error):
+            raise
 
 
 def _wait_for_torch(torch: Any) -> None:  # noqa: ANN401 - not imported here

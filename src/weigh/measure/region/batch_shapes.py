@@ -27,8 +27,7 @@ class BatchShape(NamedTuple):
 
 def rows_of_batch(batch: Any, size: int | None) -> Any:
     """Return what has a batch's rows: its first column, or the batch itself."""
-    # a mapping of columns, as of a tokenizer
-    if hasattr(batch, "keys") and hasattr(batch, "values"):
+    if _has_columns(batch):
         return next(iter(batch.values()))
     # as many entries as samples: a list of rows
     if not isinstance(batch, list | tuple) or len(batch) == size:
@@ -37,9 +36,14 @@ def rows_of_batch(batch: Any, size: int | None) -> Any:
     rows = {column.shape[0] for column in batch if getattr(column, "shape", None)}
     if len(rows) != 1:
         return batch
-    first = rows_of_batch(batch[0], size) if hasattr(batch[0], "keys") else batch[0]
+    first = rows_of_batch(batch[0], size) if _has_columns(batch[0]) else batch[0]
     shape = getattr(first, "shape", None)
     return first if shape and shape[0] in rows else batch
+
+
+def _has_columns(batch: Any) -> bool:
+    """Return whether it is a mapping of columns, as a tokenizer's; not pandas' own."""
+    return hasattr(batch, "keys") and callable(getattr(batch, "values", None))
 
 
 def shape_of_rows(rows: Any) -> BatchShape | None:
@@ -52,7 +56,7 @@ def shape_of_rows(rows: Any) -> BatchShape | None:
             return BatchShape(1, len(rows), len(rows))
         # a padded tensor: each row is as long as the longest
         if hasattr(rows, "shape"):
-            lengths = [int(prod(rows.shape[1:]))] * len(rows)
+            lengths = [int(prod(rows.shape[1:]))] * rows.shape[0]
             return BatchShape.of(lengths) if len(rows.shape) > 1 else None
         is_list = isinstance(rows, list | tuple)
         return BatchShape.of([*map(len, rows)]) if is_list else None
@@ -62,7 +66,7 @@ def shape_of_rows(rows: Any) -> BatchShape | None:
 
 def sample_length(sample: Any) -> int:
     """Return the length of one sample of a data set, that of its longest column."""
-    if hasattr(sample, "keys") and hasattr(sample, "values"):
+    if _has_columns(sample):
         sample = tuple(sample.values())
     if isinstance(sample, tuple):
         return max(map(sample_length, sample), default=0)

@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from weigh.measure.ranks import rank_in_environment
-from weigh.measure.region.gpu_meter import joined_gpu_memory, most
+from weigh.measure.region.peaks import joined_gpu_memory, most
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     BatchTimes,
@@ -103,19 +103,23 @@ class RegionFile:
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
             try:
-                self._written += os.write(descriptor, text)
+                # a disk that fills up takes the beginning of a line, and not the rest
+                while text:
+                    written = os.write(descriptor, text)
+                    self._written, text = self._written + written, text[written:]
             finally:
                 os.close(descriptor)
         except OSError as error:
             self._path = None
-            if not isinstance(error, FileNotFoundError):
-                self._warn(f"regions do not reach weigh run: {error.strerror}")
-            # else weigh run has read it and ended
-            elif not self.is_under_weigh_run:
-                self._warn(
-                    "the file of weigh run is not here (another machine or a "
-                    "container): regions are reported here instead"
+            why = f"regions do not reach weigh run: {error.strerror}"
+            if isinstance(error, FileNotFoundError):
+                if self.is_under_weigh_run:
+                    return  # weigh run has read it and ended
+                why = (
+                    "the file of weigh run is not here (another machine or a container)"
                 )
+            self.is_under_weigh_run = False
+            self._warn(f"{why}: regions are reported here instead")
 
     def keep_peak(self, line: RegionLine) -> bool:
         """Write the process's own peak before it is lost; return False on failure."""

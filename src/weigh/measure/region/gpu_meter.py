@@ -8,10 +8,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from weigh.answers_in_time import in_time
-from weigh.errors import GpuError, NoGpuError, WeighError
+from weigh.errors import GpuError, NoGpuError, WeighError, is_raised_by_program
 from weigh.measure.gpu_account import GpuAccount
 from weigh.measure.gpu_sampler import ReadingBudget
 from weigh.model.gpu import GpuMemory, GpuUsage
@@ -19,7 +17,7 @@ from weigh.probe.gpu import GpuProbe, GpuReading
 from weigh.probe.gpu_libraries import read_torch, torch_number
 from weigh.probe.proc import parse_stat
 from weigh.regular_file import file_head
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
 ProbeFactory = Callable[[], GpuProbe]
 # seconds that a driver that hangs stops the program, once; one without persistence mode
@@ -30,23 +28,6 @@ _PATIENCE: Seconds = 10.0
 # of the driver waits for the interpreter: 0.5 s in all with four threads and four GPUs
 _SHARE, _CREDIT = 0.05, 2.0
 _EDGES = "read as regions begin and end: what was in use before, and the program's own"
-
-
-def joined_gpu_memory(
-    first: Iterable[GpuMemory], later: Iterable[GpuMemory]
-) -> tuple[GpuMemory, ...]:
-    """Join the GPUs' memory over two periods: the later's end, the higher peak."""
-    joined = {gpu.uuid: gpu for gpu in first}
-    for gpu in later:
-        known = joined.get(gpu.uuid, gpu)
-        joined[gpu.uuid] = msgspec.structs.replace(
-            gpu,
-            before=known.before,
-            peak=most(known.peak, gpu.peak),
-            torch_allocated=most(known.torch_allocated, gpu.torch_allocated),
-            torch_reserved=most(known.torch_reserved, gpu.torch_reserved),
-        )
-    return tuple(joined.values())
 
 
 class RegionGpuMeter:
@@ -86,8 +67,10 @@ class RegionGpuMeter:
             return self._moment
         try:
             self._take(now, self._readings(self._factory, now))
-        except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
-            self.close()
+        except Exception as error:
+            if is_raised_by_program(error):
+                raise
+            self.close()  # a driver's trouble is not the job's
             kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
             if not isinstance(error, NoGpuError):
                 self._warn(f"GPUs are not read: {kind}{error}")
@@ -164,10 +147,3 @@ def is_descendant(pid: int) -> bool:
         # it is gone, or there is no such system
         pid = 0 if times is None else times.parent
     return pid == own
-
-
-def most(one: Bytes | None, other: Bytes | None) -> Bytes | None:
-    """Return the larger of two figures, ignoring one that is None."""
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import nan
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -44,6 +44,12 @@ class TimedLoop(msgspec.Struct, Generic[_Batch], eq=False):
 
     def __bool__(self) -> bool:
         return True
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a loader has
+        """Return what the loader has, such as its data set."""
+        if name in TimedLoop.__struct_fields__:  # while a copy is made
+            raise AttributeError(name)
+        return getattr(self.iterable, name)
 
     def __iter__(self) -> Iterator[_Batch]:
         """Yield the batches and time each, without keeping a reference to it."""

@@ -23,7 +23,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import UsageError, is_raised_by_program
 from weigh.measure.gpu_account import GpuAccount
 from weigh.measure.region.batch_shapes import rows_of_batch, shape_of_rows
 from weigh.measure.region.channel import (
@@ -37,12 +37,8 @@ from weigh.measure.region.channel import (
     joined_phases,
     regions_of_lines,
 )
-from weigh.measure.region.gpu_meter import (
-    ProbeFactory,
-    RegionGpuMeter,
-    joined_gpu_memory,
-    most,
-)
+from weigh.measure.region.gpu_meter import ProbeFactory, RegionGpuMeter
+from weigh.measure.region.peaks import PeaksSince, joined_gpu_memory, most
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
     BatchTimes,
@@ -88,6 +84,7 @@ class OpenRegion(msgspec.Struct, eq=False):
     after: Bytes | None = None
     peak_memory: Bytes | None = None  # of this process
     gpus: tuple[GpuMemory, ...] = ()
+    opened_at: int = 0  # the number of the edge
 
     def end(self) -> None:
         """End the region, if it is open."""
@@ -107,6 +104,7 @@ class MeasuredRegion(OpenRegion, eq=False):
     is_used: bool = False
     path: PhasePath = ()
     parent: "MeasuredRegion | None" = None
+    is_recursive: bool = False  # called within another call of this phase
     start: Seconds = 0.0
     cpu_start: Seconds = 0.0
     wall_time: Seconds | None = None
@@ -121,7 +119,11 @@ class MeasuredRegion(OpenRegion, eq=False):
         self.is_used = True
         if self.sync:
             wait_quietly()
-        current().enter(self)
+        try:
+            current().enter(self)
+        except BaseException:  # a handler's of a signal: there will be no exit
+            self.end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,9 +140,6 @@ class MeasuredRegion(OpenRegion, eq=False):
             f"write @weigh.measured(name={self.name!r})"
         )
 
-    def __repr__(self) -> str:
-        return f"<weigh.phase {self.name!r}>"
-
     def end(self) -> None:
         """End the call, if it is open."""
         # the clocks stop first, so that measuring does not count in the region
@@ -148,24 +147,7 @@ class MeasuredRegion(OpenRegion, eq=False):
         tracker = self.tracker  # another thread may end all regions
         if tracker is not None:
             self.wall_time, self.cpu_time = now - self.start, cpu - self.cpu_start
-            tracker.leave(self)
-
-    def figures(self, peak_source: str) -> ProgramPhase:
-        """Return the figures of this call, which has ended."""
-        return ProgramPhase(
-            self.path[-1],
-            len(self.path) - 1,
-            1,
-            self.start,
-            self.start + (self.wall_time or 0.0),
-            self.wall_time or 0.0,
-            self.cpu_time,
-            memory_before=self.before,
-            memory_after=self.after,
-            peak_memory=self.peak_memory,
-            gpus=self.gpus,
-            source=None if self.peak_memory is None else peak_source,
-        )
+            tracker.leave(self, now, cpu)
 
 
 # of this thread or task; it may have ended, or be that of the parent of a fork
@@ -179,6 +161,43 @@ def cpu_time() -> Seconds:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     waited_for = float(children.ru_utime + children.ru_stime)
     return time.process_time() + waited_for
+
+
+class PhaseTotal(msgspec.Struct, eq=False):
+    """All calls of one phase, so far."""
+
+    figures: ProgramPhase
+    running: int = 0  # calls: threads, tasks and recursion have several at once
+    cpu_counted: Seconds = 0.0  # until then, on the clock of cpu_time
+
+    def begin(self, call: MeasuredRegion) -> None:
+        """Note that a call begins."""
+        if not self.running:
+            self.cpu_counted = call.cpu_start
+        self.running += 1
+
+    def add(
+        self, call: MeasuredRegion, end: Seconds, cpu: Seconds, source: str
+    ) -> None:
+        """Add a call, which ended when the clocks showed *end* and *cpu*.
+
+        The CPU time is the whole process's, so that of calls at once counts once.
+        """
+        one = msgspec.structs.replace(
+            self.figures,
+            calls=1,
+            start=call.start,
+            end=end,
+            wall_time=0.0 if call.is_recursive else end - call.start,
+            cpu_time=cpu - self.cpu_counted,
+            memory_before=call.before,
+            memory_after=call.after,
+            peak_memory=call.peak_memory,
+            gpus=call.gpus,
+            source=None if call.peak_memory is None else source,
+        )
+        self.figures = joined_phases(self.figures, one)
+        self.running, self.cpu_counted = self.running - 1, cpu
 
 
 class LoopTotal(msgspec.Struct, eq=False):
@@ -304,7 +323,10 @@ def _measures_or_turns_off(step: _Step) -> _Step:
         try:
             with tracker.lock:
                 return step(tracker, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - the program must go on
+        except Exception as error:
+            if is_raised_by_program(error):
+                raise
+            # the program must go on
             tracker.is_off = True
             name = type(error).__name__
             tracker.warn(f"regions are no longer measured: {name}: {error}")
@@ -343,7 +365,8 @@ class RegionTracker:
         self._peak: Bytes | None = None
         self._meter = RegionGpuMeter(gpus, clock, self.warn)
         self._open: set[OpenRegion] = set()
-        self._phases: dict[PhasePath, ProgramPhase] = {}
+        self._peaks = PeaksSince()
+        self._phases: dict[PhasePath, PhaseTotal] = {}
         self._loops: dict[str, LoopTotal] = {}
         self._unwritten: set[_Key] = set()  # what has changed since it was written
         self._events: list[ProgramEvent] = []
@@ -352,33 +375,51 @@ class RegionTracker:
     @_measures_or_turns_off
     def enter(self, phase: MeasuredRegion) -> None:
         """Start a phase below the innermost open one, unless measuring is off."""
-        parent = innermost.get()
-        # it may have ended, in any order and in another task, or be a fork's parent's
-        while parent is not None and parent.tracker is not self:
-            parent = parent.parent
-        path = (*(parent.path if parent else ()), phase.name)
+        parent = self._open_call(innermost.get())
+        outer = parent.path if parent else ()
+        # recursion nests no deeper: a report of 500 levels serves nobody
+        depth = outer.index(phase.name) if phase.name in outer else len(outer)
+        path = (*outer[:depth], phase.name)
         if path not in self._phases and len(self._phases) >= _MOST_PLACES:
             path = (_MORE,)
         phase.path, phase.parent, phase.start = path, parent, clock()
+        phase.is_recursive = self._open_call(parent, path) is not None
         self._begin(phase)
         if path not in self._phases:
             begun = (path[-1], len(path) - 1, 0, phase.start, phase.start, 0.0)
-            self._phases[path] = ProgramPhase(*begun, memory_before=phase.before)
+            self._phases[path] = PhaseTotal(
+                ProgramPhase(*begun, memory_before=phase.before)
+            )
             self._unwritten.add(path)
             self._write_changes(phase.start)  # shows where a killed job was
         innermost.set(phase)
         # the clocks start last, so that measuring does not count in the phase
         phase.cpu_start = cpu_time()
+        self._phases[path].begin(phase)
         phase.start = clock()
 
     @_measures_or_turns_off
-    def leave(self, phase: MeasuredRegion) -> None:
-        """Add a call of a phase, whose clocks have stopped."""
+    def leave(self, phase: MeasuredRegion, end: Seconds, cpu: Seconds) -> None:
+        """Add a call of a phase, whose clocks have stopped at *end* and *cpu*."""
         if phase.tracker is self:
             self._look(phase, ends=True)
-            call = phase.figures(_RESET if self._resets else BOUND)
-            self._phases[phase.path] = joined_phases(self._phases[phase.path], call)
-            self._note_change(phase.path, call.end)
+            source = _RESET if self._resets else BOUND
+            self._phases[phase.path].add(phase, end, cpu, source)
+            self._note_change(phase.path, end)
+
+    def _open_call(
+        self, call: MeasuredRegion | None, path: PhasePath | None = None
+    ) -> MeasuredRegion | None:
+        """Return the innermost call around that is open: *call*, or one around it.
+
+        One may have ended in any order and in another task, or be a fork's parent's.
+        With *path*, only calls of that phase count.
+        """
+        while call is not None and (
+            call.tracker is not self or path not in (None, call.path)
+        ):
+            call = call.parent
+        return call
 
     @_measures_or_turns_off
     def begin_loop(self, size: int | None, total: int | None) -> RunningLoop | None:
@@ -456,7 +497,10 @@ class RegionTracker:
 
     def _begin(self, region: OpenRegion) -> None:
         """Open a region."""
+        if not self._open:
+            self._peaks.forget()
         region.before, mark, region.gpus = self._edge()
+        region.opened_at = self._peaks.edges
         # a mark that was not reset is only an upper bound
         region.peak_memory = region.before if self._resets else mark
         region.tracker = self
@@ -464,13 +508,17 @@ class RegionTracker:
 
     def _look(self, region: OpenRegion, *, ends: bool = False) -> None:
         """Update an open region, and close it if it *ends*."""
-        region.after, *_ = self._edge()
+        region.after, _, gpus = self._edge()
+        peaks, since = self._peaks, region.opened_at
+        region.peak_memory = most(region.peak_memory, peaks.memory(since))
+        peak_gpus = (peaks.on_gpu(gpu, since) for gpu in gpus)
+        region.gpus = joined_gpu_memory(region.gpus, peak_gpus)
         if ends:
             region.tracker = None
             self._open.discard(region)
 
     def _edge(self) -> tuple[Bytes | None, Bytes | None, tuple[GpuMemory, ...]]:
-        """Store the marks for all open regions, then reset that of the memory.
+        """Note the marks for all open regions, then reset that of the memory.
 
         Returns:
             The resident size, its mark before the reset, and the GPUs' memory.
@@ -478,9 +526,7 @@ class RegionTracker:
         gpus = self._meter.read()
         resident, mark = self._memory.read() or (None, None)
         # the mark is the process's, so it counts for all that is open
-        for region in tuple(self._open):
-            region.peak_memory = most(region.peak_memory, mark)
-            region.gpus = joined_gpu_memory(region.gpus, gpus)
+        self._peaks.add(mark, gpus)
         self._peak = most(self._peak, mark)
         if resident is None or mark is None:
             self._resets = False
@@ -511,7 +557,11 @@ class RegionTracker:
             self.file.rank,
             self._peak,
             self._meter.usage(),
-            tuple((key, self._phases[key]) for key in keys if isinstance(key, tuple)),
+            tuple(
+                (key, self._phases[key].figures)
+                for key in keys
+                if isinstance(key, tuple)
+            ),
             {key: self._loops[key].figures() for key in keys if isinstance(key, str)},
             events,
         )

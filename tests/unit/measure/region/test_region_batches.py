@@ -1,5 +1,6 @@
 """Loops over batches."""
 
+import copy
 import gc
 import random
 import statistics
@@ -51,8 +52,10 @@ def test_how_many_batches_come_is_known_or_given_and_adds_up_over_epochs(
         list(loop)
     found = [(one.count, one.total) for one in tracker.regions().batches]
     assert sorted(found, key=str) == [(2, 10), (2, None), (9, 9)]
-    # it has the length of what it goes over
-    assert (len(loop), bool(batches([]))) == (3, True)
+    # it has the length of what it goes over, and all that this has
+    assert (len(loop), bool(batches([])), loop.index([2])) == (3, True, 1)
+    with pytest.raises(AttributeError, match="no attribute 'dataset'"):
+        _ = copy.copy(loop).dataset
 
 
 class Tensor(list[Any]):
@@ -61,6 +64,12 @@ class Tensor(list[Any]):
     @property
     def shape(self) -> tuple[int, ...]:
         return (len(self),)
+
+
+class Frame(Tensor):
+    """A table as pandas has it: its values are no method."""
+
+    keys, values = list[str], ()
 
 
 class Unsized:
@@ -81,6 +90,7 @@ class Unsized:
         ([{"ids": Tensor("abcd"), "mask": Tensor("wxyz")}], None, 4),
         ([({"ids": Tensor("abcd")}, Tensor("wxyz"))], None, 4),
         ([[{"ids": Tensor("abc")}, {"ids": Tensor("abc")}]], None, 2),
+        ([Frame("abcd")], None, 4),
         # a batch of no length leaves all unknown
         ([[1, 2], 7, [4]], None, None),
         ([[1, 2], Unsized(), [4]], None, None),

@@ -181,6 +181,22 @@ def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     assert "No space left" in said[0]
 
 
+def test_a_disk_that_fills_up_within_a_line_leaves_the_report_to_the_program(
+    channel: Channel,
+) -> None:
+    done = channel.run(
+        "import os, resource\n"
+        "with weigh.phase('first'): pass\n"
+        "size = os.stat(os.environ['WEIGH_CHANNEL']).st_size + 50\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
+        "with weigh.phase('full'): pass\n"
+    )
+    warning, title, *rows = done.stderr.splitlines()
+    assert "File too large: regions are reported here instead" in warning
+    assert title.startswith("weigh  -c")
+    assert [row.split()[0] for row in rows[1:3]] == ["first", "full"]
+
+
 def test_no_file_or_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -> None:
     assert read_channel(f"{channel.path}.none", started=0.0) == ProgramRegions()
     channel.run(CODE)

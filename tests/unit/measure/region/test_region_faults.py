@@ -1,5 +1,6 @@
 """Nothing that goes wrong in measuring reaches the program."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,39 @@ def test_a_failure_inside_turns_measuring_off_with_one_line(
         assert list(batches([[1], [2]])) == [[1], [2]]
     said = capsys.readouterr().err
     assert said == "weigh: regions are no longer measured: RuntimeError: a bug\n"
+
+
+class Interrupted(OwnMemory):
+    """Memory during whose third reading a handler of the program runs."""
+
+    looks = 0
+
+    def read(self) -> tuple[int, int]:
+        self.looks += 1
+        if self.looks == 3:
+            signal.raise_signal(signal.SIGUSR1)
+        return 100, 100
+
+
+def test_a_time_limit_of_the_program_that_strikes_in_weigh_is_not_lost(
+    track_with: TrackWith,
+) -> None:
+    def time_is_over(*_: object) -> None:
+        raise TimeoutError("mine")
+
+    before = signal.signal(signal.SIGUSR1, time_is_over)
+    process = track_with(RegionTracker({}, memory=Interrupted()))
+    try:
+        with phase("load"):
+            pass
+        with pytest.raises(TimeoutError, match="mine"):
+            phase("load").__enter__()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with phase("next"):
+        pass
+    assert process.tracker is not None
+    assert places(process.tracker.regions().phases) == [("load", 0, 1), ("next", 0, 1)]
 
 
 def test_where_memory_cannot_be_read_the_times_are_still_there(

@@ -2,8 +2,11 @@
 
 import asyncio
 import inspect
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -88,6 +91,63 @@ def test_tasks_nest_below_what_started_them_and_not_in_each_other(
         ("main", 0, 1),
         ("task", 1, 3),
     ]
+
+
+def test_recursion_is_one_phase_whose_time_is_that_of_the_outermost_call(
+    tracker: RegionTracker,
+) -> None:
+    outermost = []
+
+    @measured(name="search")
+    def search(depth: int) -> None:
+        with phase("step"):
+            if depth:
+                search(depth - 1)
+
+    for depth in (0, 100):
+        with phase("all") as region:
+            search(depth)
+        outermost.append(region.wall_time or 0.0)
+    found = tracker.regions().phases
+    assert places(found) == [("all", 0, 2), ("search", 1, 102), ("step", 2, 102)]
+    walls = [one.wall_time for one in found]
+    assert sum(outermost) == pytest.approx(walls[0])
+    assert walls == sorted(walls, reverse=True)
+
+
+def calls_and_cpu_of_tasks(number: int) -> tuple[int, float]:
+    """Run so many tasks, each in a phase; count calls, give the seconds of CPU."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    @measured(name=f"of {number}")
+    async def task() -> None:
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(*(task() for _ in range(number)))
+
+    began = time.process_time()
+    sys.setprofile(count)
+    try:
+        asyncio.run(main())
+    finally:
+        sys.setprofile(None)
+    return calls, time.process_time() - began
+
+
+def test_many_tasks_at_once_cost_no_more_each_and_share_the_processs_cpu_time(
+    tracker: RegionTracker,
+) -> None:
+    calls, _ = calls_and_cpu_of_tasks(100)
+    more_calls, cpu = calls_and_cpu_of_tasks(400)
+    assert more_calls < 5 * calls
+    (seen,) = [one for one in tracker.regions().phases if one.name == "of 400"]
+    assert seen.calls == 400
+    assert 0 < (seen.cpu_time or 0) <= cpu
 
 
 def of_numbers() -> Iterator[int]:
