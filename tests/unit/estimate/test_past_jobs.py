@@ -71,6 +71,7 @@ JOBS = {
         *GOOD, ("x", "OUT_OF_MEMORY", 100, "512M", "400M")
     ),
     "whose request is not known": rows(*[("true", "COMPLETED", 12, "", "")] * 3),
+    "of nobody": "",
     "one": rows(("x", "COMPLETED", 1200, "3G", "1G")),
     "of a real sacct": (CAPTURED / "slurm-22.05-sacct-past.txt").read_text(),
 }
