@@ -49,7 +49,11 @@ def guide_run(size: int) -> Record:
         samples=881,
         time_mean=each,
         time_per_sample=time / 881,
-        gpus=(part,),
+        gpus=(
+            part,
+            GpuMemory(uuid="GPU-2", before=GIB),
+            GpuMemory(uuid="GPU-3", peak=1),
+        ),
     )
     return run(
         f"tag-{size}",
