@@ -87,6 +87,8 @@ def several(root: str) -> None:
     newer = {"started": "2026-11-22T10:00:00Z", "phases": (train,), "ranks": ranks}
     keep(root, "bbbb11112222", label="parts", **newer)
     keep(root, "cccc11112222", label="a", state="FAILED", exit_code=3)
+    alone = a_usage(max_process_memory=7 << 20)
+    keep(root, "dddd11112222", usage=alone, state="TIMEOUT", exit_code=124)
 
 
 def lines_that_are_none(root: str) -> None:
