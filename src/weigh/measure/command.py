@@ -1,27 +1,31 @@
-"""Run a command on Linux and measure its process tree until every process has ended.
+"""Measure a process tree on Linux to its end: of a command, or of a running process.
 
 One thread sleeps in sigtimedwait. It wakes to pass a signal on, to reap a child, or to
 take the next sample. The job inherits its streams; weigh never touches them.
+
+A process that runs already gets no signals from weigh, its exit code is unknown, and
+CPU time is as last read. The memory peak includes the time before the watch, because
+the kernel keeps it; the GPU peak does not, because no driver keeps one.
 """
 
 import os
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
+from contextlib import ExitStack, closing
 
 import msgspec
 
+from weigh.errors import UsageError
 from weigh.measure import signals
 from weigh.measure.launcher import JobLauncher
 from weigh.measure.memory.ledger import open_ledger
-from weigh.measure.orphans import CommandOrphans, adopt_orphans, send_signal_to_orphan
+from weigh.measure.orphans import adopt_orphans, send_signal_to_orphan
 from weigh.measure.watcher import (
     INFINITY,
-    RunCheckpoints,
     TreeWatcher,
     WatchedRun,
+    WatchLoop,
     WatchSettings,
     kernel_measurement,
     start_gpu_sampler,
@@ -30,10 +34,12 @@ from weigh.measure.watcher import (
 from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.cgroup import read_cgroup, read_memory_limit
 from weigh.probe.perf import open_cpu_clock
-from weigh.probe.proc import ProcTree, read_reaped_io
+from weigh.probe.proc import ProcTree, read_reaped_io, usable_proc
 from weigh.process_ids import is_own_proc
+from weigh.regular_file import file_head
 from weigh.units import KIB, MIB, Seconds
 
+_FOLDERS = "LD_LIBRARY_PATH"  # of libraries
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 # wait4 also reports stops and continues, which weigh follows
@@ -57,37 +63,34 @@ def run_command(
         OSError: no process can be started.
     """
     launcher = launchers.pop(0) if launchers else JobLauncher()
-    with ExitStack() as closing:
-        run = _MeasuredCommand(launcher, watch, closing)
+    with ExitStack() as exit_stack:
+        run = _MeasuredCommand(launcher, watch, exit_stack)
         # the launchers of later repeats are children of weigh, and not of this job
         waiting = (waiting.pid for waiting in launchers)
         run.start(list(command), dict(env), frozenset((*watch.excluded, *waiting)))
-        run.watch_to_the_end()
-        return run.measurement()
+        return run.watch_to_the_end()
 
 
-class _MeasuredCommand:
-    """One measured command; what it opens is closed by *closing*."""
+class _MeasuredCommand(WatchLoop):
+    """One measured command; what it opens is closed by *exit_stack*."""
 
     def __init__(
-        self, launcher: JobLauncher, watch: WatchSettings, closing: ExitStack
+        self, launcher: JobLauncher, watch: WatchSettings, exit_stack: ExitStack
     ) -> None:
+        self.watch = watch
         self._launcher = launcher
         self._leader = launcher.pid
-        self._watch = watch
         self._wakeup = signals.SignalWakeup()
-        self._closing = closing
+        self._exit_stack = exit_stack
         self._warnings: list[str] = []
         self._tree = ProcTree(os.getpid())
         for opened in (self._wakeup, self._tree):
-            closing.callback(opened.close)
+            exit_stack.callback(opened.close)
         self._witness: int | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds = 0.0  # when the last process so far was reaped
         self._user = self._system = 0.0
         self._leader_stopped = self._asked_to_stop = False
-        # signal that weigh got and that asks for the end
-        self._end_signal: int | None = None
         self._reaped = 0  # children reaped so far
 
     def start(
@@ -106,66 +109,57 @@ class _MeasuredCommand:
         )
         for opened in (clock, self._ledger):
             if opened is not None:
-                self._closing.callback(opened.close)
+                self._exit_stack.callback(opened.close)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
-        streams = self._watch.streams
+        streams = self.watch.streams
         started, launcher_peak = self._launcher.launch(command, env, streams)
-        self._watcher = watcher = TreeWatcher(
+        watcher = TreeWatcher(
             self._tree,
-            self._watch.interval,
+            self.watch.interval,
             WatchedRun(
                 # ru_maxrss of the job includes what the launcher held before exec
                 floor=launcher_peak + _LAUNCHER_GROWTH,
                 cpu_clock=clock,
                 ledger=self._ledger,
                 leader=lambda: self._leader if self._exit is None else None,
-                gpus=start_gpu_sampler(self._watch.interval, self._tree.pids),
+                gpus=start_gpu_sampler(self.watch.interval, self._tree.pids),
             ),
             started=started,
         )
-        self._closing.callback(watcher.close)
-        self._orphans = CommandOrphans(self._tree, watcher.elapsed, self._watch.notify)
+        self._exit_stack.callback(watcher.close)
         watcher.call_at(self._call_witness, _WITNESS_AFTER)
-        self._checkpoints = RunCheckpoints(
-            watcher, lambda: self._watch.checkpoint(self.measurement(), self._leader)
-        )
-        for observer in self._watch.observers:
-            watcher.call_at(partial(observer, watcher), 0.0)
+        self.begin(watcher, self._leader)
         # they came before there was a job to pass them on to
         for number in self._wakeup.missed():
             self._pass_on(number)
             self._follow(number)
 
-    def watch_to_the_end(self) -> None:
-        """Sample, reap and pass signals on until all processes have ended."""
-        watcher = self._watcher
-        watcher.look_if_due()
-        while self._exit is None or self._orphans.are_left():
-            # the earliest of all due times; a signal wakes it before
-            wait = min(watcher.pause(), self._orphans.wake_at - watcher.elapsed())
-            info = self._wakeup.wait(wait)
-            if info is None:
-                watcher.look_if_due()
-            elif info.si_signo == signal.SIGCHLD:
-                self._reap()
-            else:
-                self._take(info)
-        watcher.finish()
+    def is_over(self) -> bool:
+        """Return whether the command and what it left have ended."""
+        return self._exit is not None and not self.orphans.are_left()
+
+    def sleep(self, seconds: Seconds) -> None:
+        """Sleep; reap children and pass signals on."""
+        info = self._wakeup.wait(seconds)
+        if info is not None and info.si_signo == signal.SIGCHLD:
+            self._reap()
+        elif info is not None:
+            self._take(info)
 
     def _call_witness(self) -> Seconds:
         if self._exit is None:
             self._witness = self._wakeup.call_witness()
-            self._watcher.set_aside(self._witness or 0)
+            self.watcher.set_aside(self._witness or 0)
         return INFINITY
 
     def _take(self, info: signal.struct_siginfo) -> None:
         """Handle one signal to weigh."""
         number = info.si_signo
-        is_stop = self._wakeup.is_stop_request(number)
+        is_stop = number in self._wakeup.ending
         if self._exit is not None:
             if is_stop:
-                self._orphans.stop()
+                self.orphans.stop()
             elif number == signal.SIGTSTP:
                 signals.stop_self()
             return
@@ -173,7 +167,7 @@ class _MeasuredCommand:
         if self._wakeup.is_for_the_job(info, self._tree.pids()):
             self._pass_on(number)
         if is_stop:  # weigh may be killed next
-            self._checkpoints.hurry()
+            self.checkpoints.hurry()
         self._follow(number)
 
     def _follow(self, number: int) -> None:
@@ -185,13 +179,13 @@ class _MeasuredCommand:
             self._asked_to_stop = False
 
     def _pass_on(self, number: int) -> None:
-        if self._wakeup.is_stop_request(number):
-            self._end_signal = number
+        if number in self._wakeup.ending:
+            self.end_signal = number
         send_signal_to_orphan(self._leader, number)
 
     def _reap(self) -> None:
         """Reap every child that ended, and add up its resource usage."""
-        watcher = self._watcher
+        watcher = self.watcher
         self._peek()
         # one SIGCHLD may stand for several children
         while True:
@@ -224,7 +218,7 @@ class _MeasuredCommand:
 
         If none was met, its ru_maxrss may be the largest child's.
         """
-        tracker = self._watcher.tracker
+        tracker = self.watcher.tracker
         if self._exit is not None or tracker.has_unseen:
             return
         try:
@@ -241,13 +235,7 @@ class _MeasuredCommand:
         self._wakeup.dismiss_witness()
         # the witness is gone, and its id may be another's
         self._tree.excluded -= {self._witness}
-        number = signals.ended_by(status)
-        if (
-            not self._watch.wait_orphans
-            or self._end_signal is not None
-            or (number is not None and self._wakeup.is_stop_request(number))
-        ):
-            self._orphans.stop()
+        self.note_end(os.waitstatus_to_exitcode(status), self._wakeup.ending)
 
     def _stop_too(self) -> None:
         """Stop with the job, if weigh got TSTP or an interactive shell waits for it.
@@ -259,7 +247,7 @@ class _MeasuredCommand:
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
-        watcher, status, cgroup = self._watcher, self._exit, read_cgroup()
+        watcher, status, cgroup = self.watcher, self._exit, read_cgroup()
         # a mark that has not risen is from before the job
         has_risen = (cgroup.peak or 0) > (self._cgroup.peak or 0)
         usage = Usage(
@@ -289,7 +277,7 @@ class _MeasuredCommand:
                 has_ended=status is not None,
                 warnings=self._warnings,
                 oom_kills=own or None if kills is None else kills + own,
-                end_signal=self._end_signal,
+                end_signal=self.end_signal,
             )
         )
 
@@ -299,3 +287,88 @@ def _why_no_tree() -> str:
     if is_own_proc():
         return "cannot read /proc: the largest process alone counts"
     return "/proc shows another pid namespace: only the largest process counts"
+
+
+def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
+    """Watch *pid* until its tree has ended, or weigh receives an ending signal.
+
+    ``end_signal`` of the result is that signal, or None.
+
+    Raises:
+        UsageError: the process does not exist or has no memory, or /proc shows another
+            pid namespace.
+    """
+    if not is_own_proc():
+        raise UsageError(
+            "/proc shows another pid namespace: attach from outside the container"
+        )
+    tree = ProcTree(pid)
+    # it is no descendant of weigh, so a walk would not find it
+    if not tree.adopt(pid) or tree.reading(pid) is None:
+        raise UsageError(f"no running process {pid} (ps -u $USER lists yours)")
+    environment = _environment_for_gpus(tree.environment(pid))
+    gpus = start_gpu_sampler(watch.interval, tree.pids, environment, joined=True)
+    run = WatchedRun(gpus=gpus, has_begun=True)
+    with (
+        closing(TreeWatcher(tree, watch.interval, run)) as watcher,
+        closing(signals.SignalWakeup()) as wakeup,
+    ):
+        watcher.look_if_due()
+        attached = _AttachedProcess(watch, wakeup, watcher.cpu_time())
+        attached.begin(watcher, pid)
+        return attached.watch_to_the_end()
+
+
+class _AttachedProcess(WatchLoop):
+    """A process that had used *cpu_before* seconds when the watch began."""
+
+    def __init__(
+        self, watch: WatchSettings, wakeup: signals.SignalWakeup, cpu_before: Seconds
+    ) -> None:
+        self.watch = watch
+        self._wakeup = wakeup
+        self._cpu_before = cpu_before
+
+    def is_over(self) -> bool:
+        """Return whether it has ended with all its descendants, or weigh is to end."""
+        samples = self.watcher.samples
+        # a process that ended and is not reaped yet is in no sample
+        has_ended = bool(samples) and not samples[-1].processes
+        return has_ended or self.end_signal is not None
+
+    def sleep(self, seconds: Seconds) -> None:
+        """Sleep; signals are for weigh here: the watched process gets none of them."""
+        info = self._wakeup.wait(seconds)
+        if info is not None and info.si_signo in self._wakeup.ending:
+            self.end_signal = info.si_signo
+        elif info is not None and info.si_signo == signal.SIGTSTP:
+            signals.stop_self()
+
+    def measurement(self) -> RunMeasurement:
+        """Return the measurement so far."""
+        watcher = self.watcher
+        used = watcher.cpu_time() - self._cpu_before
+        known = kernel_measurement(
+            Usage(watcher.elapsed(), used),
+            watcher.started,
+            has_ended=watcher.has_finished,
+            end_signal=self.end_signal,
+        )
+        return watcher.joined(known)
+
+
+def command_of_process(pid: int) -> list[str]:
+    """Read a process's argv; empty when it is gone or a kernel thread."""
+    text = os.fsdecode(file_head(f"{usable_proc()}/{pid}/cmdline"))
+    return text.split("\0")[:-1]
+
+
+def _environment_for_gpus(theirs: Mapping[str, str]) -> Mapping[str, str]:
+    """Return an environment in which GPUs are those that a process can see.
+
+    It is *theirs*, if it may be read, but weigh loads the driver that itself finds.
+    """
+    # an environment that may not be read is one empty name
+    if not any(theirs):
+        return os.environ
+    return {**theirs, _FOLDERS: os.environ.get(_FOLDERS, "")}

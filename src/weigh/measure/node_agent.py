@@ -28,7 +28,6 @@ if __name__ == "__main__":
 import msgspec
 from msgspec.structs import replace
 
-from weigh.measure.async_command import OWN
 from weigh.measure.memory.holding import material_change
 from weigh.measure.watcher import (
     TreeWatcher,
@@ -37,7 +36,7 @@ from weigh.measure.watcher import (
     start_gpu_sampler,
 )
 from weigh.model.record import RecordedNode, RunMeasurement, SampleSeries, Usage
-from weigh.probe.job_members import JobMembers, MemberSigns
+from weigh.probe.job_members import OWN, JobMembers, MemberSigns
 from weigh.probe.proc import ProcTree
 from weigh.units import Bytes, Seconds
 

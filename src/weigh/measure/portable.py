@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from weigh.errors import SIGNAL_BASE, UsageError
+from weigh.errors import UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.orphans import CommandOrphans, send_signal_to_orphan
+from weigh.measure.orphans import send_signal_to_orphan
 from weigh.measure.watcher import (
-    RunCheckpoints,
     TreeWatcher,
     WatchedRun,
+    WatchLoop,
     WatchSettings,
     kernel_measurement,
 )
@@ -39,7 +39,9 @@ _WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have childre
 _LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
-_ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
+_ENDING = {  # not all of them are on every system
+    getattr(signal, name, signal.SIGTERM) for name in ("SIGHUP", *_LEFT_TO_TERMINAL)
+} | {signal.SIGTERM}
 _ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
 
 # psutil has no types of its own, and its processes differ by system
@@ -245,8 +247,7 @@ def run_portable_command(
     run = _PortableRun(psutil, watch)
     with _signals_caught(run.take):
         run.start(_launch_portable_command(command, env))
-        run.watch_to_the_end()
-        return run.measurement()
+        return run.watch_to_the_end()
 
 
 def _launch_portable_command(
@@ -289,17 +290,16 @@ def _signals_caught(take: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _PortableRun:
+class _PortableRun(WatchLoop):
     """One measured command.
 
     A thread sleeps until it ends, and then sets ``_is_over``: nothing polls.
     """
 
     def __init__(self, psutil: PsutilModule, watch: WatchSettings) -> None:
+        self.watch = watch
         self._psutil = psutil
-        self._watch = watch
         self._ended: Seconds | None = None
-        self._end_signal: int | None = None
         self._pid: int | None = None
         self._early: list[int] = []  # signals before there was a job
         self._is_over = threading.Event()
@@ -312,17 +312,10 @@ class _PortableRun:
         """Begin to watch the command, which has just been started."""
         # before anything waits for the command, so that its id is still valid
         self._tree = PsutilTree(process.pid, self._psutil)
-        self._watcher = TreeWatcher(
-            self._tree,
-            self._watch.interval,
-            # a child starts with the size of what forked it; macOS resets that at exec
-            WatchedRun(floor=own_peak(), gauge=ResidentSum(self._tree)),
-            clock=time.perf_counter,
-        )
-        clock, notify = self._watcher.elapsed, self._watch.notify
-        self._orphans = CommandOrphans(self._tree, clock, notify)
-        save = self._watch.checkpoint
-        RunCheckpoints(self._watcher, lambda: save(self.measurement(), None))
+        # a child starts with the size of what forked it; macOS resets that at exec
+        run = WatchedRun(floor=own_peak(), gauge=ResidentSum(self._tree))
+        interval, clock = self.watch.interval, time.perf_counter
+        self.begin(TreeWatcher(self._tree, interval, run, clock=clock), None)
         threading.Thread(target=self._wait_for, args=(process,), daemon=True).start()
         self._pid = process.pid
         while self._early:
@@ -342,51 +335,40 @@ class _PortableRun:
         finally:
             self._is_over.set()
 
-    def watch_to_the_end(self) -> None:
-        """Watch until the command and its orphans have ended, by itself or a signal."""
-        watcher = self._watcher
-        while not self._is_over.is_set():
-            watcher.look_if_due()
-            self._is_over.wait(max(0.0, watcher.pause()))
-        self._ended = watcher.elapsed()
-        # whatever it costs: a walk may have been put off
-        self._tree.walk()
-        if not self._watch.wait_orphans or self._got_end_signal():
-            self._orphans.stop()
-        while self._orphans.are_left():
-            wait = min(watcher.pause(), self._orphans.wake_at - watcher.elapsed())
-            time.sleep(max(0.0, wait))
-            watcher.look_if_due()
-            self._ended = watcher.elapsed()
-        watcher.tracker.reap(self._max_rss)
-        watcher.finish()
+    def is_over(self) -> bool:
+        """Return whether the command and its orphans have ended."""
+        return self._ended is not None and not self.orphans.are_left()
+
+    def sleep(self, seconds: Seconds) -> None:
+        """Sleep, at most until the command ends."""
+        if self._ended is not None:
+            time.sleep(seconds)
+            self._ended = self.watcher.elapsed()
+        elif self._is_over.wait(seconds):
+            self._ended = self.watcher.elapsed()
+            # whatever it costs: a walk may have been put off
+            self._tree.walk()
+            self.watcher.tracker.reap(self._max_rss)
+            code = self._code or 0
+            is_ctrl_c = code == _ENDED_BY_CTRL_C
+            self.note_end(-signal.SIGINT if is_ctrl_c else code, _ENDING)
 
     def take(self, number: int) -> None:
         """Handle one signal."""
-        name = signal.Signals(number).name
         if self._pid is None:
             self._early.append(number)
             return
         if self._is_over.is_set():
             # after the command, a signal is for weigh
-            if name in _ENDING:
-                self._orphans.stop()
-        elif name not in _LEFT_TO_TERMINAL:
+            if number in _ENDING:
+                self.orphans.stop()
+        elif signal.Signals(number).name not in _LEFT_TO_TERMINAL:
             send_signal_to_orphan(self._pid, number)
-            self._end_signal = number if name in _ENDING else self._end_signal
-
-    def _got_end_signal(self) -> bool:
-        """Return whether weigh, or the command directly, received an ending signal."""
-        code = self._code or 0
-        # a shell ends with 128 and the number of the signal that ended its command
-        number = -code if code < 0 else code - SIGNAL_BASE
-        ending = {getattr(signal, name, None) for name in _ENDING}
-        is_ended = number in ending or code == _ENDED_BY_CTRL_C
-        return is_ended or self._end_signal is not None
+            self.end_signal = number if number in _ENDING else self.end_signal
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
-        watcher, ended, unread = self._watcher, self._ended, self._tree.unread
+        watcher, ended, unread = self.watcher, self._ended, self._tree.unread
         warnings = [f"{unread} of the processes are not readable"] if unread else []
         # each is a lower bound: the kernel's times lack what nobody waited for, the
         # looks lack what processes did after the last one
@@ -404,6 +386,6 @@ class _PortableRun:
                 None if ended is None else self._code,
                 has_ended=ended is not None,
                 warnings=warnings,
-                end_signal=self._end_signal,
+                end_signal=self.end_signal,
             )
         )

@@ -10,7 +10,7 @@ processes of a step name an inner launcher, those that name only srun are its da
 """
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from weigh.measure.series import TIMES_INTERVAL
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import RecordedRank, step_order
 from weigh.probe.proc import ProcessReading, ProcTree
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
 _LONGEST_NUMBER = 9  # digits; a longer one is no rank
 _STEP = "SLURM_STEP_ID"
@@ -81,9 +81,9 @@ class RankTracker:
     def __init__(self, tree: ProcTree) -> None:
         self._tree = tree
         self._samples: dict[int, int] = {}  # that each living process was in
-        self._keys: dict[int, _Key] = {}  # of living processes with a rank
-        self._all_keys: dict[int, _Key] = {}  # of processes that ended, too
+        self._keys: dict[int, _Key] = {}  # of the ranks' processes, also ended ones
         self._ranks: dict[_Key, RecordedRank] = {}
+        self._has_living = False
         # the scheduler's steps whose processes have an inner launcher
         self._inner_steps: set[str | None] = set()
         self._times_read: Seconds = -TIMES_INTERVAL
@@ -94,24 +94,28 @@ class RankTracker:
         A process that is no rank then may have been forked only, and execute its
         program later: it is read again after twice as many samples each time.
         """
-        samples = self._samples
-        self._samples = {one.pid: samples.get(one.pid, 0) + 1 for one in readings}
-        for pid in self._keys.keys() - self._samples.keys():
-            del self._keys[pid]
-        for pid, count in self._samples.items():
+        before, self._samples = self._samples, {}
+        found: defaultdict[_Key, list[ProcessReading]] = defaultdict(list)
+        for reading in readings:
+            pid = reading.pid
+            count = self._samples[pid] = before.get(pid, 0) + 1
+            if count == 1:  # it may have the id of one that ended
+                self._keys.pop(pid, None)
             # at samples 2, 3, 5, 9...: a power of two has one bit
-            if pid not in self._keys and count > 1 and (count - 1) & (count - 2) == 0:
+            elif pid not in self._keys and (count - 1) & (count - 2) == 0:
                 self._ask(pid, current_time)
-        if self._keys:
-            self._add_up(current_time, readings)
+            if pid in self._keys:
+                found[self._keys[pid]].append(reading)
+        self._has_living = bool(found)
+        if found:
+            self._add_up(current_time, found)
 
     def _ask(self, pid: int, current_time: Seconds) -> None:
         env = self._tree.environment(pid)
         rank = rank_in_environment(env)
         if rank is None:
             return
-        key = rank.launcher, rank.step, rank.rank
-        self._keys[pid] = self._all_keys[pid] = key
+        key = self._keys[pid] = rank.launcher, rank.step, rank.rank
         if rank.launcher != _OUTERMOST:
             self._inner_steps.add(env.get(_STEP))
         if key not in self._ranks:
@@ -119,32 +123,22 @@ class RankTracker:
             self._ranks[key] = replace(rank, host=host, pid=pid, start=current_time)
 
     def _add_up(
-        self, current_time: Seconds, readings: Sequence[ProcessReading]
+        self, current_time: Seconds, found: Mapping[_Key, Sequence[ProcessReading]]
     ) -> None:
-        held: Counter[_Key] = Counter()
-        largest: dict[_Key, Bytes] = {}
-        for reading in readings:
-            key = self._keys.get(reading.pid)
-            if key is not None:
-                held[key] += reading.resident
-                largest[key] = max(largest.get(key, 0), reading.peak)
-        used: dict[_Key, Seconds] = {}
-        if current_time - self._times_read >= TIMES_INTERVAL:
-            self._times_read = current_time
-            used = dict.fromkeys(held, 0.0)
-            for pid, key in self._keys.items():
-                times = self._tree.times(pid)
-                used[key] += 0.0 if times is None else times.cpu_time
-        for key, size in held.items():
+        reads_times = current_time - self._times_read >= TIMES_INTERVAL
+        self._times_read = current_time if reads_times else self._times_read
+        for key, members in found.items():
             rank = self._ranks[key]
-            cpu_time = rank.cpu_time
-            if key in used:
+            # one process may have grown and shrunk between two samples
+            largest = max(one.peak for one in members)
+            held, cpu_time = sum(one.resident for one in members), rank.cpu_time
+            if reads_times:
+                times = filter(None, (self._tree.times(one.pid) for one in members))
                 # the sum falls as processes end
-                cpu_time = max(cpu_time or 0.0, used[key])
+                cpu_time = max(cpu_time or 0.0, sum(one.cpu_time for one in times))
             self._ranks[key] = replace(
                 rank,
-                # one process may have grown and shrunk between two samples
-                peak_memory=max(rank.peak_memory or 0, size, largest[key]),
+                peak_memory=max(rank.peak_memory or 0, held, largest),
                 cpu_time=cpu_time,
                 wall_time=current_time - (rank.start or 0.0),
             )
@@ -155,7 +149,7 @@ class RankTracker:
 
     def is_any_left(self) -> bool:
         """Return whether a process of a rank was there at the last sample."""
-        return bool(self._keys)
+        return self._has_living
 
     def ranks(self, gpu_usages: Sequence[GpuUsage] = ()) -> tuple[RecordedRank, ...]:
         """Return all ranks, in the order of their steps and numbers.
@@ -180,7 +174,7 @@ class RankTracker:
                 process.peak_memory
                 for process in gpu.processes
                 if process.peak_memory is not None
-                and self._all_keys.get(process.pid) == key
+                and self._keys.get(process.pid) == key
             ]
             if peaks:
                 found.append(GpuMemory(gpu.uuid, peak=sum(peaks)))

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from weigh.errors import SIGNAL_BASE
 from weigh.measure.launcher import fork_with_pipes
 
 _SI_KERNEL = 0x80
@@ -46,8 +45,11 @@ class SignalWakeup:
     """
 
     def __init__(self) -> None:
-        self._ignored = frozenset(
-            number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN
+        # those that would end weigh if they were not blocked
+        self.ending = frozenset(
+            number
+            for number in _ENDING
+            if signal.getsignal(number) is not signal.SIG_IGN
         )
         # with an inherited SIG_IGN the kernel would discard exit statuses
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -75,10 +77,6 @@ class SignalWakeup:
         if self._witness is not None:
             self._witness.close()
             self._witness = None
-
-    def is_stop_request(self, number: int) -> bool:
-        """Return whether a signal would end weigh if it were not blocked."""
-        return number in _ENDING and number not in self._ignored
 
     def wait(self, seconds: float) -> signal.struct_siginfo | None:
         """Sleep until a signal arrives, or return None after *seconds*.
@@ -194,14 +192,6 @@ def held() -> Iterator[None]:
         for _late in _pending(numbers - before):
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def ended_by(status: int) -> int | None:
-    """Return the signal that ended a process, also from a shell's exit code 128 + n."""
-    if os.WIFSIGNALED(status):
-        return os.WTERMSIG(status)
-    code = os.waitstatus_to_exitcode(status)
-    return code - SIGNAL_BASE if code > SIGNAL_BASE else None
 
 
 def stop_self() -> None:

@@ -7,15 +7,19 @@ a step, and each task of `weigh exec`. A tree goes in; usage, series and cost co
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from weigh import waits
+from weigh.errors import SIGNAL_BASE
 from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
+from weigh.measure.orphans import CommandOrphans
 from weigh.measure.peak import PeakTracker
 from weigh.measure.series import (
     MOST_COLUMNS,
@@ -252,7 +256,7 @@ class TreeWatcher:
             tree, clock, run.ledger, is_alone=run.is_alone
         )
         self._run = run
-        self._has_finished = False
+        self.has_finished = False
         self._gpus = run.gpus
         self._has_proc = run.gauge is None
         # each is loaded when it is first used
@@ -436,7 +440,7 @@ class TreeWatcher:
 
     def finish(self) -> None:
         """Note that all processes have ended, and what the kernel's account keeps."""
-        self._has_finished = True
+        self.has_finished = True
         try:
             now, held = self.elapsed(), self.gauge.finish()
             if held is not None:
@@ -513,7 +517,7 @@ class TreeWatcher:
         """Return what is known of the GPUs; after the end, all."""
         if self._gpus is None:
             return ()
-        return self._gpus.stop() if self._has_finished else self._gpus.usages()
+        return self._gpus.stop() if self.has_finished else self._gpus.usages()
 
     def _series(self, samples: Sequence[TreeSample]) -> SampleSeries:
         """Return the samples as columns, with those of the GPUs."""
@@ -583,6 +587,61 @@ class RunCheckpoints:
             # not before: a disk that was full is tried again
             self._written_at, self._written = now, state
         return min(pause, known.checkpoint_of_run)
+
+
+class WatchLoop(ABC):
+    """Watches one run of `weigh run` to its end, by whatever wakes it.
+
+    ``end_signal`` is the signal that weigh got and that asks for the end, or None.
+    """
+
+    watch: WatchSettings
+    end_signal: int | None = None
+
+    def begin(self, watcher: TreeWatcher, leader: int | None) -> None:
+        """Begin to watch; checkpoints name the *leader*, a process id."""
+        self.watcher, watch = watcher, self.watch
+        self.orphans = CommandOrphans(watcher.tree, watcher.elapsed, watch.notify)
+        self.checkpoints = RunCheckpoints(
+            watcher, lambda: watch.checkpoint(self.measurement(), leader)
+        )
+        for observer in watch.observers:
+            watcher.call_at(partial(observer, watcher), 0.0)
+
+    def watch_to_the_end(self) -> RunMeasurement:
+        """Look at the tree until nothing of it is left; return the measurement."""
+        watcher = self.watcher
+        watcher.look_if_due()
+        while not self.is_over():
+            # the earliest of all due times; a signal wakes it before
+            wait = min(watcher.pause(), self.orphans.wake_at - watcher.elapsed())
+            self.sleep(max(0.0, wait))
+            watcher.look_if_due()
+        watcher.finish()
+        return self.measurement()
+
+    def note_end(self, code: int, ending: Container[int]) -> None:
+        """Stop what the command left, if a signal of *ending* ended it with *code*.
+
+        Or if it is not to be waited for.
+        """
+        # below 0 for a signal; a shell's own code is 128 and that of its command
+        number = -code if code < 0 else code - SIGNAL_BASE
+        was_stopped = self.end_signal is not None or number in ending
+        if was_stopped or not self.watch.wait_orphans:
+            self.orphans.stop()
+
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Return whether there is nothing left to watch."""
+
+    @abstractmethod
+    def sleep(self, seconds: Seconds) -> None:
+        """Sleep, and handle what wakes it before."""
+
+    @abstractmethod
+    def measurement(self) -> RunMeasurement:
+        """Return the measurement so far."""
 
 
 def start_gpu_sampler(

@@ -18,6 +18,8 @@ from weigh.probe.proc import ProcTree
 from weigh.regular_file import whole_file
 from weigh.units import Seconds
 
+# in the environment of what weigh starts for itself: no member of a job
+OWN = "WEIGH_OWN_PROCESS"
 _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
 # seconds; between its fork and its program, a process has no environment or another's
 _SETTLED_AFTER = 1.0

@@ -22,16 +22,13 @@ if TYPE_CHECKING:
     from weigh import joined_ranks, schedulers
     from weigh.estimate import growth
     from weigh.measure import async_command, node_agent
-    from weigh.measure import nodes as measure_nodes
-    from weigh.measure.async_command import AsyncCommand
-    from weigh.measure.nodes import NodeAgents
+    from weigh.measure.async_command import AsyncCommand, NodeAgents
     from weigh.measure.watcher import TreeWatcher
     from weigh.probe import proc
 else:  # each is imported when it is first used
     joined_ranks = lazy_module("weigh.joined_ranks")
     async_command = lazy_module("weigh.measure.async_command")
     node_agent = lazy_module("weigh.measure.node_agent")
-    measure_nodes = lazy_module("weigh.measure.nodes")
     growth = lazy_module("weigh.estimate.growth")
     proc = lazy_module("weigh.probe.proc")
     schedulers = lazy_module("weigh.schedulers")
@@ -114,7 +111,7 @@ class NodeWatch:
     def finish(self, measurement: RunMeasurement) -> RunMeasurement:
         """Let the agents end; return the measurement of all nodes."""
         if self._query is not None:
-            self._query.close()
+            self._query.end()
         if self._agents is None:
             return replace(measurement, missing=self._alone())
         # after a signal, KILL may follow soon: the record has to be written before
@@ -194,7 +191,7 @@ class NodeWatch:
         argv = self._steps.watch_argv(python, self._env, job=job, nodes=nodes)
         env = {**self._steps.watch_environment(self._env), **node_agent.ENVIRONMENT}
         try:
-            self._agents = measure_nodes.NodeAgents(argv, env)
+            self._agents = async_command.NodeAgents(argv, env)
         except OSError as error:
             self._trouble = f"{argv[0]}: {error.strerror}"
             self._notify(f"no figures of what {self._starter} started: {self._trouble}")

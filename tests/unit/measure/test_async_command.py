@@ -17,9 +17,15 @@ def ask(script: str, patience: float = 30.0, **more: str) -> AsyncCommand:
     return AsyncCommand(argv, ENV | more, patience=patience, unset=unset)
 
 
-def answered(question: AsyncCommand) -> str | None:
-    until(lambda: question.answer() is not None, "the answer")
-    return question.answer()
+def answered(question: AsyncCommand) -> str:
+    answers: list[str] = []
+
+    def is_there() -> bool:
+        answers.extend(text for text in [question.answer()] if text is not None)
+        return bool(answers)
+
+    until(is_there, "the answer")
+    return answers[0]
 
 
 def test_the_answer_is_what_it_printed_whatever_a_users_defaults() -> None:
@@ -30,7 +36,7 @@ def test_the_answer_is_what_it_printed_whatever_a_users_defaults() -> None:
 def test_nobody_waits_for_the_answer() -> None:
     question = ask("sleep 60")
     assert question.answer() is None
-    question.close()
+    question.end()
     assert not is_running(question.pid)
 
 
@@ -44,13 +50,12 @@ def test_who_reaps_all_children_may_reap_it_first() -> None:
     question = ask("echo 1")
     until(lambda: os.waitpid(question.pid, os.WNOHANG)[0], "its end")
     assert answered(question) == "1\n"
-    question.close()
 
 
 def test_no_descriptor_is_left_even_of_a_command_that_is_not_there() -> None:
     before = os.listdir("/proc/self/fd")
     answered(ask("echo 1"))
-    ask("sleep 60").close()
+    ask("sleep 60").end()
     with pytest.raises(FileNotFoundError):
         AsyncCommand(("no-such-command",), ENV, patience=1.0)
     assert len(os.listdir("/proc/self/fd")) == len(before)

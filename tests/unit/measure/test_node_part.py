@@ -5,8 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weigh.measure.async_command import PartReader
 from weigh.measure.node_agent import part_lines
-from weigh.measure.nodes import PartReader
 from weigh.model.record import (
     PeakMemory,
     RecordedNode,

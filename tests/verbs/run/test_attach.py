@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from processes import Weigh, is_running, is_stopped, until
 
+from weigh.measure import command
+
 MIB = 1 << 20
 HOLDS_AND_ENDS = (
     "import sys; held = bytearray(64 << 20); print('ready', flush=True); "
@@ -81,3 +83,13 @@ def test_a_process_that_has_ended_unnoticed_is_refused(weigh: Weigh) -> None:
         done = weigh.run("--attach", str(ended.pid))
     assert done.returncode == 125
     assert "no running process" in done.stderr.decode()
+
+
+def test_the_gpus_are_those_that_the_process_sees_whoever_made_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")  # AMD's, for weigh itself
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/driver")
+    found = command._environment_for_gpus({"HIP_VISIBLE_DEVICES": "1"})
+    assert found == {"HIP_VISIBLE_DEVICES": "1", "LD_LIBRARY_PATH": "/driver"}
+    assert command._environment_for_gpus({"": ""}) is os.environ  # not readable

@@ -143,7 +143,7 @@ class RunObserver:
         """Read the rest of the output; return the measurement with the progress."""
         now = 0.0 if measurement is None else measurement.usage.wall_time
         if self._query is not None:
-            self._query.close()
+            self._query.end()
         if self.tee is not None:
             reader = self._followed().reader
             self.tee.finish(lambda: reader.look(now))
@@ -216,6 +216,7 @@ class RunObserver:
             # no answer yet: ask again at the next look
             if answer is None:
                 return
+            self._query = None
             left = queried_time_left(self._env, lambda _job: answer)
             # the answer counts from now, the limit from the start
             self._limit = None if left is None else run.elapsed() + left

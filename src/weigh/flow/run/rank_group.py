@@ -22,7 +22,6 @@ import msgspec
 
 from weigh.flow.run.record_sink import current_folder
 from weigh.joined_ranks import part_later
-from weigh.measure.async_command import OWN
 from weigh.measure.node_agent import node_part, watch_node
 from weigh.measure.ranks import rank_in_environment
 from weigh.model.gpu import GpuMemory
@@ -34,7 +33,7 @@ from weigh.model.record import (
     RunMeasurement,
     Usage,
 )
-from weigh.probe.job_members import JobMembers, MemberSigns
+from weigh.probe.job_members import OWN, JobMembers, MemberSigns
 from weigh.project_folders import remove_abandoned
 from weigh.schedulers import kind_of_job, steps_of
 from weigh.store import location

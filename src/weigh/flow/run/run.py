@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from weigh.flow.run import login_node, progress, rank_group
     from weigh.flow.run.progress import RunObserver
     from weigh.flow.run.rank_group import RankGroup
-    from weigh.measure import attached, portable, signals
     from weigh.measure import command as measure_command
+    from weigh.measure import portable, signals
     from weigh.measure import watcher as measure_watcher
     from weigh.measure.watcher import TreeWatcher
     from weigh.runner import node_watch
@@ -70,7 +70,6 @@ else:  # each is imported when it is first used
     login_node = lazy_module("weigh.flow.run.login_node")
     progress = lazy_module("weigh.flow.run.progress")
     rank_group = lazy_module("weigh.flow.run.rank_group")
-    attached = lazy_module("weigh.measure.attached")
     measure_command = lazy_module("weigh.measure.command")
     measure_watcher = lazy_module("weigh.measure.watcher")
     portable = lazy_module("weigh.measure.portable")
@@ -205,7 +204,7 @@ def attach(
     warner = WarningCollector()
     output = RecordOutputFile(options.output)
     keeper = RecordKeeper(os.environ, warner)
-    blank = blank_record(attached.command_of_process(pid), options, os.environ)
+    blank = blank_record(measure_command.command_of_process(pid), options, os.environ)
     watch = measure_watcher.WatchSettings(
         interval=options.interval,
         checkpoint=keeper.follow(blank),
@@ -215,7 +214,7 @@ def attach(
         notify(f"measuring process {pid} until it ends (Ctrl-C stops only weigh)")
     # Ctrl-C ends the watching, and the record is still written
     with _signals_held(), closing(output):
-        measured = attached.watch_process(pid, watch)
+        measured = measure_command.watch_process(pid, watch)
         if measured.end_signal is not None and notify is not None:
             notify(f"process {pid} goes on without weigh")
         how = "goes on" if measured.end_signal is not None else "ended"
