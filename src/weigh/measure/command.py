@@ -20,12 +20,15 @@ from weigh.errors import UsageError
 from weigh.measure import signals
 from weigh.measure.launcher import JobLauncher
 from weigh.measure.memory.ledger import open_ledger
-from weigh.measure.orphans import adopt_orphans, send_signal_to_orphan
+from weigh.measure.watch_loop import (
+    WatchLoop,
+    adopt_orphans,
+    send_signal_to_orphan,
+)
 from weigh.measure.watcher import (
     INFINITY,
     TreeWatcher,
     WatchedRun,
-    WatchLoop,
     WatchSettings,
     kernel_measurement,
     start_gpu_sampler,

@@ -89,7 +89,6 @@ class CpuWaits:
         self._cpus: set[int] = set()
         self._own_at_first: Seconds | None = None  # CPU seconds seen at the first look
         self._machine_at_first = self._machine()
-        self._machine_at_end: tuple[Mapping[int, Seconds], Seconds] | None = None
 
     def look(
         self, current_time: Seconds, readings: Sequence[ProcessReading]
@@ -120,10 +119,6 @@ class CpuWaits:
             self._own_at_first = self._ran
         return max(_INTERVAL, (time.thread_time() - began) / _SHARE)
 
-    def finish(self) -> None:
-        """Note that all processes have ended."""
-        self._machine_at_end = self._machine()
-
     def figures(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
         """Return the wait so far, for an exact *cpu_time*; None if too little was seen.
 
@@ -137,7 +132,7 @@ class CpuWaits:
         least = min(wall, self._asleep + cpu_time / max(1, self._most_threads))
         alone = max(least, wall - self._held_up * unseen)
         (busy_before, throttled_before) = self._machine_at_first
-        busy, throttled = self._machine_at_end or self._machine()
+        busy, throttled = self._machine()
         cpus = self._cpus & busy.keys() & busy_before.keys()
         # what others kept busy of the CPUs that the tree may use
         others = sum(busy[cpu] - busy_before[cpu] for cpu in cpus)

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from weigh.units import KIB, Bytes
@@ -79,23 +79,34 @@ def end_of_line(chunk: bytes) -> int:
     return min(ends) + 1 if ends else len(chunk)
 
 
-def own_output_files(fds: tuple[int, ...] = (1, 2)) -> list[WatchedOutput]:
+def descriptors_by_file(
+    fds: Sequence[int],
+) -> Iterator[tuple[list[int], os.stat_result]]:
+    """Yield the descriptors among *fds* of each open file, with its status."""
+    found: dict[tuple[int, int, int], tuple[list[int], os.stat_result]] = {}
+    for fd in fds:
+        with suppress(OSError):  # it is closed
+            status = os.fstat(fd)
+            # stdout and stderr are often one file
+            file = status.st_dev, status.st_ino, status.st_rdev
+            found.setdefault(file, ([], status))[0].append(fd)
+    yield from found.values()
+
+
+def own_output_files(fds: Sequence[int] = (1, 2)) -> list[WatchedOutput]:
     """Open the regular files among weigh's *fds* a second time, for reading.
 
-    What stands in them before the job is not its output. Two descriptors of one file
-    count once. It is not detectable whether other processes append to the same file.
+    What stands in them before the job is not its output. It is not detectable whether
+    other processes append to the same file.
     """
-    opened: dict[tuple[int, int], WatchedOutput] = {}
-    for fd in fds:
-        # it is closed, or cannot be read
-        with suppress(OSError):
-            status = os.fstat(fd)
-            file = status.st_dev, status.st_ino
-            if stat.S_ISREG(status.st_mode) and file not in opened:
+    opened = []
+    for (fd, *_), status in descriptors_by_file(fds):
+        with suppress(OSError):  # it may not be read
+            if stat.S_ISREG(status.st_mode):
                 # through /proc, so that the offset is not shared with the job
                 start = _initial_offset(fd, status.st_size)
-                opened[file] = WatchedOutput(f"/proc/self/fd/{fd}", start)
-    return list(opened.values())
+                opened.append(WatchedOutput(f"/proc/self/fd/{fd}", start))
+    return opened
 
 
 def _initial_offset(descriptor: int, size: Bytes) -> Bytes:

@@ -20,11 +20,10 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.orphans import send_signal_to_orphan
+from weigh.measure.watch_loop import WatchLoop, send_signal_to_orphan
 from weigh.measure.watcher import (
     TreeWatcher,
     WatchedRun,
-    WatchLoop,
     WatchSettings,
     kernel_measurement,
 )
@@ -246,21 +245,8 @@ def run_portable_command(
 
     run = _PortableRun(psutil, watch)
     with _signals_caught(run.take):
-        run.start(_launch_portable_command(command, env))
+        run.start(list(command), env)
         return run.watch_to_the_end()
-
-
-def _launch_portable_command(
-    command: Sequence[str], env: Mapping[str, str] | None
-) -> "subprocess.Popen[bytes]":
-    words = list(command)
-    try:
-        # not close_fds: descriptors meant for the job (3>file) pass through
-        return subprocess.Popen(words, env=env, close_fds=False)
-    except OSError as error:
-        raise launch_error(words[0], error.errno or 0) from error
-    except ValueError as error:
-        raise UsageError("a command cannot contain a NUL byte") from error
 
 
 @contextmanager
@@ -308,8 +294,15 @@ class _PortableRun(WatchLoop):
         self._times: tuple[Seconds, Seconds] = (0.0, 0.0)
         self._max_rss: Bytes = 0
 
-    def start(self, process: "subprocess.Popen[bytes]") -> None:
-        """Begin to watch the command, which has just been started."""
+    def start(self, command: list[str], env: Mapping[str, str] | None) -> None:
+        """Start the command, and begin to watch it."""
+        try:
+            # not close_fds: descriptors meant for the job (3>file) pass through
+            process = subprocess.Popen(command, env=env, close_fds=False)
+        except OSError as error:
+            raise launch_error(command[0], error.errno or 0) from error
+        except ValueError as error:
+            raise UsageError("a command cannot contain a NUL byte") from error
         # before anything waits for the command, so that its id is still valid
         self._tree = PsutilTree(process.pid, self._psutil)
         # a child starts with the size of what forked it; macOS resets that at exec

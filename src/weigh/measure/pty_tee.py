@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from weigh.measure.launcher import fork_with_pipes
-from weigh.measure.output import Feed, end_of_line
+from weigh.measure.output import Feed, descriptors_by_file, end_of_line
 from weigh.units import KIB
 
 _BLOCK = 64 * KIB  # bytes per read
@@ -42,10 +42,9 @@ class OutputPassage:
     writes to ``side``, which weigh reads as ``heard``.
     """
 
-    def __init__(self, target: int) -> None:
-        self.target = target
-        self.targets = [target]
-        self.is_terminal = os.isatty(target)
+    def __init__(self, targets: list[int]) -> None:
+        self.targets, self.target = targets, targets[0]
+        self.is_terminal = os.isatty(self.target)
         self.outer = self.inner = self.heard = self.side = -1
         self._is_torn = False  # the beginning of a line was not written to the side
 
@@ -228,22 +227,14 @@ class PtyTee:
 
 def _passages_of(fds: Sequence[int]) -> list[OutputPassage]:
     """Return a passage for each terminal or pipe among *fds*; equal ones share it."""
-    found: dict[tuple[int, int, int], OutputPassage] = {}
-    for fd in fds:
-        try:
-            status = os.fstat(fd)
-            if not os.get_inheritable(fd):  # weigh's own file, not the user's
-                continue
-        except OSError:  # closed
-            continue
-        # stdout and stderr are often one file
-        same = (status.st_dev, status.st_ino, status.st_rdev)
+    found = []
+    for targets, status in descriptors_by_file(fds):
         is_pipe = stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
-        if same in found:
-            found[same].targets.append(fd)
-        elif is_pipe or os.isatty(fd):
-            found[same] = OutputPassage(fd)
-    return list(found.values())
+        # else it is weigh's own file, not the user's
+        is_users = os.get_inheritable(targets[0])
+        if is_users and (is_pipe or os.isatty(targets[0])):
+            found.append(OutputPassage(targets))
+    return found
 
 
 def _make_like(inner: int, terminal: int) -> None:

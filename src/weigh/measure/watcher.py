@@ -7,19 +7,14 @@ a step, and each task of `weigh exec`. A tree goes in; usage, series and cost co
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from weigh import waits
-from weigh.errors import SIGNAL_BASE
 from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
-from weigh.measure.orphans import CommandOrphans
 from weigh.measure.peak import PeakTracker
 from weigh.measure.series import (
     MOST_COLUMNS,
@@ -128,9 +123,6 @@ _PEAK_OF_ONE = "peak of the one process"  # as looks saw it, without /proc
 _WATCHED_LATE = "watched from a later start, with the kernel's high-water marks"
 _PART_COLUMNS = 200  # of the series that a node's agent sends
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
-# seconds, so that a run that is killed early has a record
-FIRST_CHECKPOINT = 0.2
-_SECOND_CHECKPOINT = 1.0  # seconds after the first: a short run is written once
 _MOST_SAMPLES = 2 * MOST_COLUMNS  # little of a node's memory
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_PROGRAM_LOOK = 0.5  # seconds; as above
@@ -446,8 +438,6 @@ class TreeWatcher:
             if held is not None:
                 # the group's account is left, though its processes are gone
                 self.tracker.look(now, (), held)
-            if self._waits is not None:
-                self._waits.finish()
             self.tracker.finish(now, self._counted_cpu_time())
         except Exception as error:  # noqa: BLE001 - as for a look
             self._note_failure(error)
@@ -552,96 +542,6 @@ class TreeWatcher:
         self.tree.close()
         if self._gpus is not None:
             self._gpus.stop()
-
-
-class RunCheckpoints:
-    """Writes now and then what is known of a run, in case weigh is killed."""
-
-    def __init__(self, watcher: TreeWatcher, write: Callable[[], None]) -> None:
-        self._watcher = watcher
-        self._write = write
-        self._written_at: Seconds = 0.0
-        # CPU time, processes met, peak; CPU time falls behind where no clock counts it
-        self._written: tuple[Seconds, int, Bytes] | None = None
-        self._hurry: Seconds | None = None  # until the next one, after a signal to end
-        watcher.call_at(self._write_if_changed, FIRST_CHECKPOINT)
-
-    def hurry(self) -> None:
-        """Write at once and soon again: after a signal to end KILL may follow."""
-        self._hurry = FIRST_CHECKPOINT
-        self._watcher.call_at(self._write_if_changed, 0.0)
-
-    def _write_if_changed(self) -> Seconds:
-        """Write; return the seconds until the next time."""
-        now, known = self._watcher.elapsed(), waits.times
-        # a run that is killed early has lost the later half of it at most
-        pause = max(now, _SECOND_CHECKPOINT)
-        watcher = self._watcher
-        state = watcher.cpu_time(), watcher.tree.seen, watcher.tracker.best
-        is_due = state != self._written
-        if self._hurry is not None:
-            is_due, pause, self._hurry = True, self._hurry, 2 * self._hurry
-        # a run that lasts and does nothing is seldom written
-        if is_due or now >= self._written_at + known.idle_checkpoint:
-            self._write()
-            # not before: a disk that was full is tried again
-            self._written_at, self._written = now, state
-        return min(pause, known.checkpoint_of_run)
-
-
-class WatchLoop(ABC):
-    """Watches one run of `weigh run` to its end, by whatever wakes it.
-
-    ``end_signal`` is the signal that weigh got and that asks for the end, or None.
-    """
-
-    watch: WatchSettings
-    end_signal: int | None = None
-
-    def begin(self, watcher: TreeWatcher, leader: int | None) -> None:
-        """Begin to watch; checkpoints name the *leader*, a process id."""
-        self.watcher, watch = watcher, self.watch
-        self.orphans = CommandOrphans(watcher.tree, watcher.elapsed, watch.notify)
-        self.checkpoints = RunCheckpoints(
-            watcher, lambda: watch.checkpoint(self.measurement(), leader)
-        )
-        for observer in watch.observers:
-            watcher.call_at(partial(observer, watcher), 0.0)
-
-    def watch_to_the_end(self) -> RunMeasurement:
-        """Look at the tree until nothing of it is left; return the measurement."""
-        watcher = self.watcher
-        watcher.look_if_due()
-        while not self.is_over():
-            # the earliest of all due times; a signal wakes it before
-            wait = min(watcher.pause(), self.orphans.wake_at - watcher.elapsed())
-            self.sleep(max(0.0, wait))
-            watcher.look_if_due()
-        watcher.finish()
-        return self.measurement()
-
-    def note_end(self, code: int, ending: Container[int]) -> None:
-        """Stop what the command left, if a signal of *ending* ended it with *code*.
-
-        Or if it is not to be waited for.
-        """
-        # below 0 for a signal; a shell's own code is 128 and that of its command
-        number = -code if code < 0 else code - SIGNAL_BASE
-        was_stopped = self.end_signal is not None or number in ending
-        if was_stopped or not self.watch.wait_orphans:
-            self.orphans.stop()
-
-    @abstractmethod
-    def is_over(self) -> bool:
-        """Return whether there is nothing left to watch."""
-
-    @abstractmethod
-    def sleep(self, seconds: Seconds) -> None:
-        """Sleep, and handle what wakes it before."""
-
-    @abstractmethod
-    def measurement(self) -> RunMeasurement:
-        """Return the measurement so far."""
 
 
 def start_gpu_sampler(

@@ -19,7 +19,7 @@ from weigh import waits
 from weigh.errors import SIGNAL_BASE, FormatError, StoreError
 from weigh.joblog import TIMED_OUT, JoblogEntry
 from weigh.lazy_modules import lazy_module
-from weigh.measure.orphans import adopt_orphans
+from weigh.measure.watch_loop import adopt_orphans
 from weigh.model.progress import FailedTask
 from weigh.model.record import RunOutcome
 from weigh.progress.eta import TaskTally

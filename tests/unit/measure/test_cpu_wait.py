@@ -78,7 +78,6 @@ def test_an_ended_thread_keeps_its_last_figures(machine: Machine) -> None:
     machine.look(reading(7, 1), reading(9, 1))
     machine.proc.remove("9/task/9/schedstat")
     machine.look(reading(7, 1))
-    machine.waits.finish()
     found = machine.figures(4.0, 4.0)
     assert found.time == 7.0
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
 from weigh.measure import cpu_wait, programs, ranks
+from weigh.measure.watch_loop import RunCheckpoints
 from weigh.measure.watcher import (
     LookSchedule,
-    RunCheckpoints,
     TreeWatcher,
     WatchedRun,
     kernel_measurement,
