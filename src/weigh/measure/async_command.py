@@ -109,7 +109,7 @@ class AsyncCommand(AsyncProcess):
         env: Mapping[str, str],
         *,
         patience: Seconds,
-        unset: tuple[str, ...] = (),
+        unset: tuple[str, ...],
     ) -> None:
         """Start it without variables that begin with one of *unset*. Raises OSError."""
         kept = {k: v for k, v in env.items() if not k.startswith(unset)}

@@ -224,9 +224,15 @@ class NodeWatch:
     def _asked(self, run: "TreeWatcher") -> "AsyncCommand | None":
         if self._steps is None:
             return None
+        kinds = schedulers.KINDS.values()
+        # the user's own defaults for the command, such as SQUEUE_STATES
+        defaults = tuple(name for kind in kinds for name in kind.variables.unset)
         try:
             query = async_command.AsyncCommand(
-                self._steps.job_query(), self._env, patience=_QUERY_PATIENCE
+                self._steps.job_query(),
+                self._env,
+                patience=_QUERY_PATIENCE,
+                unset=defaults,
             )
         except OSError as error:
             self._trouble = error.strerror

@@ -57,5 +57,5 @@ def test_no_descriptor_is_left_even_of_a_command_that_is_not_there() -> None:
     answered(ask("echo 1"))
     ask("sleep 60").end()
     with pytest.raises(FileNotFoundError):
-        AsyncCommand(("no-such-command",), ENV, patience=1.0)
+        AsyncCommand(("no-such-command",), ENV, patience=1.0, unset=())
     assert len(os.listdir("/proc/self/fd")) == len(before)

@@ -331,7 +331,7 @@ def test_a_run_on_a_login_node_finds_its_job_and_all_ranks(
     done = subprocess.run(
         [*weigh, *step, sys.executable, "hold.py", "60", "40", "6"],
         cwd=tmp_path,
-        env=env,
+        env={**env, "SQUEUE_STATES": "PENDING"},  # a default of the user's
         capture_output=True,
         text=True,
         timeout=120,
