@@ -60,15 +60,19 @@ class _SeenProcess(msgspec.Struct):
 class PsutilTree(ProcTree):
     """A process and all below it, kept in sight once they were seen.
 
-    ``unread`` is how many processes of one look could not be read, ``walked`` the CPU
-    time spent on finding processes.
+    It is its own gauge of memory: pages count in each process. ``unread`` is how many
+    processes of one look could not be read, ``spent`` the CPU seconds that finding
+    processes took, which has a budget of its own.
     """
+
+    source = "psutil: sum of resident sets; shared pages counted more than once"
+    has_found_files = False
 
     def __init__(self, root_pid: int, psutil: PsutilModule) -> None:
         self.top = root_pid
         self.excluded = frozenset()
         self.seen = self.zombies = self.unread = 0
-        self.walked: Seconds = 0.0
+        self.spent: Seconds = 0.0
         self._began = time.perf_counter()
         self._walk_at = self._began
         self._psutil = psutil
@@ -122,7 +126,18 @@ class PsutilTree(ProcTree):
         if seen.has_ended:
             return None
         seen.peak = max(seen.peak, info.rss, getattr(info, "peak_wset", 0))
-        return _reading_of(process.pid, info, seen.peak)
+        # Windows reports committed memory as virtual, and macOS maps hundreds of GiB in
+        # every process: neither is what a scheduler counts
+        return ProcessReading(
+            pid=process.pid,
+            virtual=0,
+            virtual_peak=0,
+            resident=info.rss,
+            peak=seen.peak,
+            anonymous=info.rss,
+            file=0,
+            shared=0,
+        )
 
     def walk(self) -> None:
         """Look for new processes. It costs a look at every process of the machine."""
@@ -137,11 +152,11 @@ class PsutilTree(ProcTree):
             else:  # its parent has ended, if it has not
                 found.update(self._below(process))
         self._meet_all(found)
-        self.walked += time.thread_time() - before
+        self.spent += time.thread_time() - before
         now = time.perf_counter()
         age = now - self._began
         # a young run starts its processes; then as often as the budget allows
-        owed = (self.walked - _WALK_CREDIT) / _WALK_SHARE - age
+        owed = (self.spent - _WALK_CREDIT) / _WALK_SHARE - age
         self._walk_at = now + max(min(age, _LONGEST_UNWALKED), owed)
 
     def _below(self, process: PsutilProcess | None) -> list[PsutilProcess]:
@@ -152,11 +167,9 @@ class PsutilTree(ProcTree):
 
     def reading(self, pid: int) -> ProcessReading | None:
         """Read one process, in the tree or not."""
-        try:
-            info = self._psutil.Process(pid).memory_info()
-        except self._errors:
-            return None
-        return _reading_of(pid, info, info.rss)
+        with suppress(*self._errors):
+            return self._read_one(_SeenProcess(self._psutil.Process(pid)))
+        return None
 
     def times(self, pid: int) -> ProcessTimes | None:
         """Return the CPU time that a process was last seen to have used."""
@@ -170,43 +183,6 @@ class PsutilTree(ProcTree):
     def children(self) -> list[int] | None:
         """Return None: the children alone cost as much as the whole tree."""
         return None
-
-
-def _sum_of_times(
-    times: Iterable[tuple[Seconds, Seconds]],
-) -> tuple[Seconds, Seconds]:
-    user, system = zip(*times, strict=True)
-    return sum(user), sum(system)
-
-
-def _reading_of(pid: int, info: PsutilProcess, peak: Bytes) -> ProcessReading:
-    # Windows reports committed memory as virtual, and macOS maps hundreds of GiB in
-    # every process: neither is what a scheduler counts
-    return ProcessReading(
-        pid=pid,
-        virtual=0,
-        virtual_peak=0,
-        resident=info.rss,
-        peak=peak,
-        anonymous=info.rss,
-        file=0,
-        shared=0,
-    )
-
-
-class ResidentSum:
-    """Turns psutil's readings into what the tree holds: pages count in each process."""
-
-    has_found_files = False
-    source = "psutil: sum of resident sets; shared pages counted more than once"
-
-    def __init__(self, tree: PsutilTree) -> None:
-        self._tree = tree
-
-    @property
-    def spent(self) -> Seconds:
-        """The CPU time that has a budget of its own, in seconds."""
-        return self._tree.walked
 
     def hold(
         self, readings: Sequence[ProcessReading], best: Bytes, used: Seconds = math.inf
@@ -225,6 +201,13 @@ class ResidentSum:
 
     def finish(self) -> None:
         """Return nothing: no account is left at the end."""
+
+
+def _sum_of_times(
+    times: Iterable[tuple[Seconds, Seconds]],
+) -> tuple[Seconds, Seconds]:
+    user, system = zip(*times, strict=True)
+    return sum(user), sum(system)
 
 
 def run_portable_command(
@@ -306,7 +289,7 @@ class _PortableRun(WatchLoop):
         # before anything waits for the command, so that its id is still valid
         self._tree = PsutilTree(process.pid, self._psutil)
         # a child starts with the size of what forked it; macOS resets that at exec
-        run = WatchedRun(floor=own_peak(), gauge=ResidentSum(self._tree))
+        run = WatchedRun(floor=own_peak(), gauge=self._tree)
         interval, clock = self.watch.interval, time.perf_counter
         self.begin(TreeWatcher(self._tree, interval, run, clock=clock), None)
         threading.Thread(target=self._wait_for, args=(process,), daemon=True).start()

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from weigh.measure import ranks as measure_ranks
     from weigh.measure.gpu_sampler import TreeGpuAccounts
     from weigh.measure.memory.ledger import MemoryLedger
-    from weigh.measure.portable import ResidentSum
+    from weigh.measure.portable import PsutilTree
     from weigh.probe.perf import CpuClock
 else:  # each is imported when it is first used
     growth = lazy_module("weigh.estimate.growth")
@@ -162,7 +162,7 @@ class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
     ledger: "MemoryLedger | None" = None
     """The kernel's account of the tree, if there is one."""
     gpus: "TreeGpuAccounts | None" = None
-    gauge: "ResidentSum | None" = None
+    gauge: "PsutilTree | None" = None
     """Adds the processes up where there is no /proc; nothing else of them is read."""
     is_alone: bool = True
     """No other tree of weigh's is sampled at the same time."""

@@ -20,7 +20,7 @@ import pytest
 
 from weigh import waits
 from weigh.errors import UsageError
-from weigh.measure.portable import PsutilTree, ResidentSum, run_portable_command
+from weigh.measure.portable import PsutilTree, run_portable_command
 from weigh.measure.watcher import (
     TreeWatcher,
     WatchedRun,
@@ -127,8 +127,7 @@ class Watched:
 
     def __init__(self, machine: Machine) -> None:
         self.tree = PsutilTree(1, machine)
-        gauge = ResidentSum(self.tree)
-        self.watcher = TreeWatcher(self.tree, 0.05, WatchedRun(gauge=gauge))
+        self.watcher = TreeWatcher(self.tree, 0.05, WatchedRun(gauge=self.tree))
         self.look()
 
     def look(self) -> None:
@@ -246,7 +245,7 @@ def test_finding_processes_takes_its_share_of_a_core(
     for _ in range(1000):
         tree.read()
         now += 1.0
-    assert tree.walked <= 0.2 + 0.005 * now + 1
+    assert tree.spent <= 0.2 + 0.005 * now + 1
 
 
 # Real runs
