@@ -42,8 +42,9 @@ class CommandOrphans:
     ) -> None:
         self._watcher = watcher
         self._notify = notify
+        self._step_at: Seconds = INFINITY  # when the next step is due
         # out of reach: all that is left belongs to other users
-        self._was_terminated = self._out_of_reach = False
+        self._is_stopping = self._was_terminated = self._out_of_reach = False
 
     def are_left(self) -> bool:
         """Return whether any are left to wait for."""
@@ -51,12 +52,13 @@ class CommandOrphans:
 
     def announce(self) -> None:
         """Say what is waited for, unless it is about to end."""
-        soon = self._watcher.elapsed() + _ABOUT_TO_END
-        self._watcher.call_at(self._announce, soon)
+        self._step_at = self._watcher.elapsed() + _ABOUT_TO_END
+        self._watcher.call_at(self._take_step, self._step_at)
 
     def stop(self) -> None:
         """Stop them: TERM now, KILL after the grace time, or at a second call."""
-        self._watcher.call_at(self._send_next, 0.0)
+        self._is_stopping, self._step_at = True, 0.0
+        self._watcher.call_at(self._take_step, 0.0)
 
     def _left(self) -> list[int]:
         tree = self._watcher.tree
@@ -66,13 +68,20 @@ class CommandOrphans:
             left = tree.pids()
         return left
 
-    def _announce(self) -> Seconds:
-        left = self._left()
-        if left and not self._was_terminated and self._notify is not None:
-            self._notify(_waiting_for(left))
-        return INFINITY
+    def _take_step(self) -> Seconds:
+        """Take the next step if it is due; return the seconds until the next one."""
+        now = self._watcher.elapsed()
+        # with a look, the watcher calls what is due before the next look
+        if now >= self._step_at:
+            self._step_at = now + self._announced_or_stopped()
+        return self._step_at - now
 
-    def _send_next(self) -> Seconds:
+    def _announced_or_stopped(self) -> Seconds:
+        if not self._is_stopping:
+            left = self._left()
+            if left and self._notify is not None:
+                self._notify(_waiting_for(left))
+            return INFINITY
         if not self._was_terminated:
             self._was_terminated = True
             self._send_all(signal.SIGTERM)

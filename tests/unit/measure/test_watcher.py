@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
 from weigh.measure import cpu_wait, programs, ranks
-from weigh.measure.watch_loop import RunCheckpoints
+from weigh.measure.watch_loop import CommandOrphans, RunCheckpoints
 from weigh.measure.watcher import (
     LookSchedule,
     TreeWatcher,
@@ -322,6 +322,23 @@ def test_an_idle_tree_is_read_all_the_same_after_a_while_or_if_none_was_there() 
     assert not schedule.may_skip(11.1)
     schedule.wait_after(float("-inf"), 2.0, 0.0, 1.0)  # it saw no process
     assert not schedule.may_skip(2.0)
+
+
+# What is done with processes that a command leaves behind, and when
+
+
+def test_what_is_left_is_announced_after_half_a_second_whatever_a_look_costs(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced: list[str] = []
+    monkeypatch.setattr(run.tree, "children", lambda: [7])
+    run.tree.cost = 1.0  # the next look is seconds away
+    CommandOrphans(run.watcher, announced.append).announce()
+    run.watcher.look_if_due()
+    assert (announced, run.watcher.pause()) == ([], 0.5)
+    run.now = 0.5
+    run.watcher.look_if_due()
+    assert announced == ["the command left process 7 behind: waiting (Ctrl-C stops it)"]
 
 
 # When a run writes down what it has measured so far
