@@ -36,12 +36,17 @@ from weigh.units import Bytes, Seconds
 _WALK_SHARE = 0.005
 _WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have children too
 _LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
-_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
-_ENDING = {  # not all of them are on every system
-    getattr(signal, name, signal.SIGTERM) for name in ("SIGHUP", *_LEFT_TO_TERMINAL)
-} | {signal.SIGTERM}
 _ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
+
+
+def _signals_of_system(*names: str) -> frozenset[int]:
+    """Return those of the signals that this system has."""
+    return frozenset(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
+_LEFT_TO_TERMINAL = _signals_of_system("SIGINT", "SIGBREAK")  # they reach the job
+_ENDING = _LEFT_TO_TERMINAL | _signals_of_system("SIGTERM", "SIGHUP")
+_CAUGHT = _ENDING | _signals_of_system("SIGUSR1", "SIGUSR2")
 
 # psutil has no types of its own, and its processes differ by system
 PsutilProcess = Any  # equal to another one where the process id and the start are
@@ -246,12 +251,10 @@ def _signals_caught(take: Callable[[int], None]) -> Iterator[None]:
         if hasattr(signal, "SIGCHLD"):
             # if it were ignored, waiting for the command would fail
             before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for name in (*_PASSED_ON, *_LEFT_TO_TERMINAL):
-            number = getattr(signal, name, None)
-            if number is None or signal.getsignal(number) in (signal.SIG_IGN, None):
-                continue
-            # a handler, not SIG_IGN: exec resets only handlers
-            before[number] = signal.signal(number, lambda caught, _: take(caught))
+        for number in _CAUGHT:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                # a handler, not SIG_IGN: exec resets only handlers
+                before[number] = signal.signal(number, lambda caught, _: take(caught))
     try:
         yield
     finally:
@@ -338,7 +341,7 @@ class _PortableRun(WatchLoop):
             # after the command, a signal is for weigh
             if number in _ENDING:
                 self.orphans.stop()
-        elif signal.Signals(number).name not in _LEFT_TO_TERMINAL:
+        elif number not in _LEFT_TO_TERMINAL:
             send_signal_to_orphan(self._pid, number)
             self.end_signal = number if number in _ENDING else self.end_signal
 

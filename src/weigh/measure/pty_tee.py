@@ -10,12 +10,10 @@ the only process that knows when the cursor stands at the beginning of an empty 
 """
 
 import errno
-import fcntl
 import os
 import select
 import signal
 import stat
-import struct
 import termios
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +24,6 @@ from weigh.measure.output import Feed, descriptors_by_file, end_of_line
 from weigh.units import KIB
 
 _BLOCK = 64 * KIB  # bytes per read
-_WINDOW = struct.Struct("HHHH")
 _HIGHEST = 1 << 20  # above any descriptor
 _PATIENCE = 2.0  # seconds for the copier to finish after the job
 _NEWLINE = b"\n"
@@ -249,15 +246,12 @@ def _make_like(inner: int, terminal: int) -> None:
 
 def _resize(inner: int, terminal: int) -> bool:
     """Copy the size of one terminal to another; return whether it differed."""
-    empty = _WINDOW.pack(0, 0, 0, 0)
-    try:
-        size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, empty)
-        if fcntl.ioctl(inner, termios.TIOCGWINSZ, empty) == size:
-            return False
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, size)
-    except OSError:
-        return False
-    return True
+    with suppress(termios.error):
+        size = termios.tcgetwinsize(terminal)
+        if termios.tcgetwinsize(inner) != size:
+            termios.tcsetwinsize(inner, size)
+            return True
+    return False
 
 
 def _be_the_copier(passages: Sequence[OutputPassage], notes: int) -> None:
