@@ -22,6 +22,7 @@ from weigh.errors import WeighError  # noqa: E402
 from weigh.measure.launcher import (  # noqa: E402
     JobLauncher,
     exec_command,
+    has_child_ended,
     prepare,
 )
 
@@ -98,7 +99,9 @@ def _report_broken(
     if os.environ.get("WEIGH_DEBUG"):
         raise error
     command = argv[argv.index("--") + 1 :] if "--" in argv else []
-    runs = bool(command and launchers) and all(one.is_waiting() for one in launchers)
+    runs = bool(command and launchers) and not any(
+        has_child_ended(one.pid) for one in launchers
+    )
     what = "the command runs unmeasured" if runs else "please report it"
     cause = " ".join(f"{type(error).__name__}: {error}".split())
     line = f"weigh: internal error: {cause} (WEIGH_DEBUG=1 shows where); {what}"

@@ -16,6 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.joined_ranks import part_later
+from weigh.measure.launcher import end_child, has_child_ended
 from weigh.model.record import RunMeasurement
 from weigh.probe.job_members import OWN
 from weigh.units import KIB, Seconds
@@ -70,20 +71,9 @@ class AsyncProcess:
         """Return what it has written since the last call, to stdout and to stderr."""
         return _received(self._output), _received(self._errors)
 
-    def has_ended(self) -> bool:
-        """Return whether it has ended; it is not reaped yet."""
-        try:
-            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self.pid, flags) is not None
-        except ChildProcessError:  # the run's loop reaps all children
-            return True
-
     def end(self) -> None:
         """Kill it if it is still running, and reap it: at the end of its use."""
-        if not self.has_ended():  # once it is reaped, the id may be another's
-            os.kill(self.pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        end_child(self.pid)
         self._close()
 
     def _close(self) -> None:
@@ -123,7 +113,8 @@ class AsyncCommand(AsyncProcess):
 
         An answer is the end of its use.
         """
-        has_ended = self.has_ended()  # first: all that it wrote is in the pipe then
+        # asked first: all that it wrote is in the pipe then
+        has_ended = has_child_ended(self.pid)
         self._text += self.received()[0]
         is_late = time.monotonic() >= self._patient_until
         if not has_ended and not is_late and len(self._text) <= _MOST:
@@ -199,7 +190,7 @@ class NodeAgents(AsyncProcess):
         # the agents end when their standard input is closed
         self.close_input()
         until = time.monotonic() + patience
-        while not self.has_ended() and time.monotonic() < until:
+        while not has_child_ended(self.pid) and time.monotonic() < until:
             time.sleep(_TICK)
             self.read(current_time)
         self.read(current_time)

@@ -18,7 +18,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.measure import signals
-from weigh.measure.launcher import JobLauncher
+from weigh.measure.launcher import JobLauncher, has_child_ended
 from weigh.measure.memory.ledger import open_ledger
 from weigh.measure.watch_loop import (
     WatchLoop,
@@ -47,7 +47,6 @@ _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal ha
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 # wait4 also reports stops and continues, which weigh follows
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
-_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT  # the status stays for the later wait
 
 
 def run_command(
@@ -224,13 +223,9 @@ class _MeasuredCommand(WatchLoop):
         tracker = self.watcher.tracker
         if self._exit is not None or tracker.has_unseen:
             return
-        try:
-            if os.waitid(os.P_PID, self._leader, _PEEK) is None:
-                return
-        except OSError:
-            return
-        times = self._tree.times(self._leader)
-        tracker.has_unseen = times is not None and times.faulted_by_reaped > 0
+        if has_child_ended(self._leader):
+            times = self._tree.times(self._leader)
+            tracker.has_unseen = times is not None and times.faulted_by_reaped > 0
 
     def _end(self, status: int) -> None:
         """Note the end of the command; decide whether to stop its orphans."""

@@ -75,15 +75,6 @@ class JobLauncher:
             _become_the_job(*ends)
         self._status, self._go = ends
 
-    def is_waiting(self) -> bool:
-        """Return whether the child still exists."""
-        # look without reaping: the measuring loop needs the exit status
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        try:
-            return os.waitid(os.P_PID, self.pid, flags) is None
-        except ChildProcessError:
-            return False
-
     def launch(
         self,
         command: list[str],
@@ -105,7 +96,14 @@ class JobLauncher:
         """
         words = [os.fsencode(word) for word in command]
         settings = {os.fsencode(name): os.fsencode(env[name]) for name in env}
-        self._send((words, settings, streams or {}))
+        start: _ToStart = words, settings, streams or {}
+        try:
+            # End of file cannot mark its end, because the children hold each other's
+            # pipes open
+            with open(self._go, "wb") as go:
+                go.write(marshal.dumps(start))
+        except BrokenPipeError:  # it has been killed, and leaves no figures
+            pass
         with open(self._status, "rb") as status:
             # "!" and an errno follow if exec failed; at success exec closes the pipe
             figures, _, failure = status.read().partition(b"!")
@@ -118,22 +116,28 @@ class JobLauncher:
 
     def discard(self) -> None:
         """End the child without running a command."""
-        self._send(None)
+        os.close(self._go)
         os.close(self._status)
-        try:
-            os.waitpid(self.pid, 0)
-        except ChildProcessError:  # killed and reaped already
-            return
+        end_child(self.pid)
 
-    def _send(self, start: _ToStart | None) -> None:
-        try:
-            # End of file cannot mark its end, because the children hold each other's
-            # pipes open
-            with open(self._go, "wb") as go:
-                go.write(marshal.dumps(start))
-        # it has been killed; launch finds no figures then
-        except BrokenPipeError:
-            return
+
+def has_child_ended(pid: int) -> bool:
+    """Return whether a child has ended; its status stays for who reaps it."""
+    try:
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, pid, flags) is not None
+    except ChildProcessError:  # it is reaped already
+        return True
+
+
+def end_child(pid: int) -> None:
+    """Kill a child if it is still running, and reap it."""
+    if not has_child_ended(pid):  # once it is reaped, the id may be another's
+        os.kill(pid, _signal.SIGKILL)
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        return
 
 
 def prepare(argv: list[str]) -> list[JobLauncher]:
@@ -144,16 +148,12 @@ def prepare(argv: list[str]) -> list[JobLauncher]:
     # without "--" no command is run; what follows it is the job's, not weigh's
     if argv[:1] != ["run"] or "--" not in argv or not hasattr(os, "fork"):
         return []
-    own = argv[: argv.index("--")]
-    runs = _runs_typed(own)
-    launchers: list[JobLauncher] = []
-    while len(launchers) < max(1, min(runs, _MOST_WAITING)):
+    runs = _runs_typed(argv[: argv.index("--")])
+    launchers = [JobLauncher()]
+    while len(launchers) < min(runs, _MOST_WAITING):
         try:
             launchers.append(JobLauncher())
-        except OSError:
-            # one launcher is enough to begin: others are forked when they are needed
-            if not launchers:
-                raise
+        except OSError:  # one is enough to begin: others are forked when needed
             break
     return launchers
 
@@ -162,10 +162,9 @@ def _runs_typed(words: list[str]) -> int:
     """Return how many runs ``--repeat 10,2`` asks for, 1 if it is not given."""
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name != "--repeat":
-            continue
-        value = value if equals else "".join(words[at + 1 : at + 2])
-        return sum(int(count) for count in value.split(",") if count.isdecimal())
+        if name == "--repeat":
+            value = value if equals else "".join(words[at + 1 : at + 2])
+            return sum(int(count) for count in value.split(",") if count.isdecimal())
     return 1
 
 
@@ -175,8 +174,6 @@ def _become_the_job(go: int, status: int) -> None:
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         with open(go, "rb") as pipe:
             start = marshal.load(pipe)  # noqa: S302 - our parent wrote it
-        if start is None:  # weigh wants no more of this run
-            os._exit(0)
         _restore_signals()
         command, settings, streams = start
         _open_streams(streams)
@@ -297,14 +294,11 @@ def _restore_signals() -> None:
 def launch_error(name: str, number: int) -> WeighError:
     """Return the error for *name*, which did not start; *number* is the errno."""
     path = _program_file(name)
-    if number == _ENOENT and path is None:
-        return CommandNotFoundError(
-            f"command not found: {name}{_program_suggestion(name)}"
-        )
     if number == _ENOENT:
-        return CommandNotFoundError(
-            script_trouble(name) or f"{name}: {_missing_part(path)}"
-        )
+        why = f"command not found: {name}{_program_suggestion(name)}"
+        if path is not None:
+            why = script_trouble(name) or f"{name}: {_missing_part(path)}"
+        return CommandNotFoundError(why)
     advice = _interpreter_advice(name)
     why = f"cannot execute {name}: {os.strerror(number)}"
     if os.path.isdir(name):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from weigh.measure.launcher import fork_with_pipes
+from weigh.measure.launcher import end_child, fork_with_pipes
 
 _SI_KERNEL = 0x80
 # seconds until a sender has signalled the whole group
@@ -152,12 +152,7 @@ class SignalWitness:
         """Kill it."""
         os.close(self._ask)
         os.close(self._answer)
-        try:
-            if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
-        except ChildProcessError:  # killed and reaped already
-            return
+        end_child(self.pid)
 
 
 def _bear_witness(asked: int, answer: int) -> None:
