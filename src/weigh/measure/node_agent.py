@@ -196,12 +196,9 @@ def _step_back() -> None:
 def run_node_agent(argv: list[str], env: Mapping[str, str]) -> int:
     """Watch until standard input is closed; return the exit code."""
     terms: list[int] = []
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        with suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_IGN)
-    # with an inherited SIG_IGN the kernel would discard exit statuses
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # a signal to the job may end it, or ask it for a checkpoint: it is watched on
+    others = signal.valid_signals() - {signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, others)
     signal.signal(signal.SIGTERM, lambda number, _: terms.append(number))
     _step_back()
     # a reader that stands still must not stop the watch

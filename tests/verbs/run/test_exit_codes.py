@@ -1,3 +1,4 @@
+import os
 import shutil
 import signal
 import subprocess
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from called_weigh import called_apart
-from processes import Weigh
+from processes import Weigh, is_running, is_stopped, until
 from run_captured import run_captured
 from transcript import check_transcript
+
+from weigh.measure.launcher import JobLauncher
 
 ENV = shutil.which("env") or "env"
 
@@ -134,6 +137,14 @@ def test_a_launcher_that_fails_before_it_is_measured_names_its_error() -> None:
     )
     done = run_captured([sys.executable, "-c", code])
     assert done.stdout == "cannot execute true: Too many open files\n"
+
+
+def test_a_launcher_that_was_stopped_holds_nobody_up() -> None:
+    launcher = JobLauncher()
+    os.kill(launcher.pid, signal.SIGSTOP)
+    until(lambda: is_stopped(launcher.pid), "it to stop")
+    launcher.discard()
+    assert not is_running(launcher.pid)
 
 
 HOLDS_100_MIB = "b = bytearray(b'x') * (100 << 20); raise SystemExit({})"
