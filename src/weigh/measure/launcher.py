@@ -96,12 +96,12 @@ class JobLauncher:
         """
         words = [os.fsencode(word) for word in command]
         settings = {os.fsencode(name): os.fsencode(env[name]) for name in env}
-        start: _ToStart = words, settings, streams or {}
+        to_start: _ToStart = words, settings, streams or {}
         try:
             # End of file cannot mark its end, because the children hold each other's
             # pipes open
             with open(self._go, "wb") as go:
-                go.write(marshal.dumps(start))
+                go.write(marshal.dumps(to_start))
         except BrokenPipeError:  # it has been killed, and leaves no figures
             pass
         with open(self._status, "rb") as status:

@@ -379,10 +379,10 @@ class TreeWatcher:
         if self._ranks is not None or (self._has_proc and len(readings) > 1):
             self._ranks = self._ranks or measure_ranks.RankTracker(self.tree)
             self._ranks.look(now, readings)
-        if now >= self._waits_at:
+        if readings and now >= self._waits_at:
             self._waits = self._waits or measure_cpu_wait.CpuWaits()
             self._waits_at = now + self._waits.look(now, readings)
-        if now >= self._programs_at:
+        if readings and now >= self._programs_at:
             self._programs = self._programs or programs.ProgramWatch(os.environ)
             self._programs_at = now + self._programs.look(now, readings)
         # counting shared pages has its own budget

@@ -51,6 +51,7 @@ class Fault(NamedTuple):
 FULL = "{ cat /dev/zero > $WEIGH_DIR/filler 2> /dev/null; true; }"
 SMALL = "mkdir $WEIGH_DIR && mount -t tmpfs -o size=32k none $WEIGH_DIR"
 NO_PROC = "mount -t tmpfs none /proc"
+LONGER = "echo out; sleep 0.8; exit 7"  # until programs are looked at
 FAULTS = {
     "a full disk": Fault(("No space left on device",), mount=f"{SMALL} && {FULL}"),
     "a disk that is full behind the store": Fault(
@@ -72,7 +73,7 @@ FAULTS = {
         shell="ulimit -n 64",
         job="for i in $(seq 40); do sleep 0.3 & done; wait; echo out; exit 7",
     ),
-    "no /proc": Fault(("cannot read /proc",), mount=NO_PROC),
+    "no /proc": Fault(("cannot read /proc",), mount=NO_PROC, job=LONGER),
     "no /proc, quietly": Fault(mount=NO_PROC, options=("-q",)),
     "processes that vanish while they are read": Fault(
         options=("--interval", "0.001"),
