@@ -10,7 +10,14 @@ NAMES = sorted(FRAMEWORKS)
 # of epochs, or of what else is outside, no number is printed
 NO_END = {
     *("fairseq", "fairseq_bar", "flair", "imagenet_example", "lightning", "timm"),
-    *("headings_of_folds", "mnist_example", "monai_unknown", "nnunet", "segmentation"),
+    *(
+        "figures_of_an_epoch",
+        "headings_of_folds",
+        "mnist_example",
+        "monai_unknown",
+        "nnunet",
+        "segmentation",
+    ),
     *(
         "chain_of_unknown_number",
         "cmdstan",
