@@ -59,12 +59,16 @@ def wait_for_looks():
 
 
 def until(condition: Callable[[], _T], what: str = "") -> _T:
-    """Wait for *condition* to hold; give what it gave."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait for *condition* to hold; give what it gave.
+
+    It is asked ever less often: many tests wait at a time, and each question costs.
+    """
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > PATIENCE:
             raise AssertionError(f"waited in vain for {what or condition}")
-        time.sleep(0.005)
+        time.sleep(min(max(0.005, waited / 20), 0.05))
     return value
 
 

@@ -133,7 +133,7 @@ class Node:
         """
         wait = (
             f"touch {self.folder}/held; "
-            f"until [ -e {self.folder}/go ]; do sleep 0.05; done"
+            f"until [ -e {self.folder}/go ]; do sleep 0.1; done"
         )
         pick = f'[[ "$*" {"!=" if at_end else "=="} *{word}* ]]'
         work = f'{real_program(name)} "$@"'

@@ -55,7 +55,7 @@ def test_a_copy_of_a_staged_folder_is_a_result_of_files(
 def test_tasks_that_change_moved_inputs_at_once_do_not_meet(node: Node) -> None:
     staging = _template(node)
     payload = (
-        "touch ready; until [ -e go ]; do sleep 0.05; done; rm -f ready go;"
+        "touch ready; until [ -e go ]; do sleep 0.1; done; rm -f ready go;"
         " mv template run_$N; echo $N >> run_$N/run.cfg; sleep 0.1"
     )
     tasks = [

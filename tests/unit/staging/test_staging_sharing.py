@@ -16,7 +16,7 @@ from staged_node import (
 from weigh.model.staging import StagingPlan
 from weigh.store.identity import process_identity
 
-WAITS = "touch ready; until [ -e go ]; do sleep 0.05; done; cat data/a >> seen"
+WAITS = "touch ready; until [ -e go ]; do sleep 0.1; done; cat data/a >> seen"
 
 
 def _inputs(node: Node) -> StagingPlan:

@@ -230,7 +230,7 @@ def test_slots_have_disjoint_cores_unless_they_are_not_pinned(
 ) -> None:
     cores = "' '.join(map(str, os.sched_getaffinity(0)))"
     show = f"import os, sys; sys.stdout.write({cores} + chr(10))"
-    both = "until [ $(wc -l < ran) = 2 ]; do sleep 0.02; done"  # a slot for each
+    both = "until [ $(wc -l < ran) = 2 ]; do sleep 0.1; done"  # a slot for each
     line = f'{sys.executable} -c "{show}" >> ran; {both}'
     batch.write(line, line)
     done = batch.run("-j", "2", *words)
@@ -248,7 +248,7 @@ def test_tasks_side_by_side_meet_at_ports_of_their_own(
     for name in ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     show = 'echo "$MASTER_ADDR $MASTER_PORT $WEIGH_PORT $PET_MASTER_PORT" >> ran'
-    line = f"{show}; until [ $(wc -l < ran) = 3 ]; do sleep 0.02; done"
+    line = f"{show}; until [ $(wc -l < ran) = 3 ]; do sleep 0.1; done"
     batch.write(line, line, line)
     batch.run("--jobs", "3")
     said = [row.split() for row in (batch.folder / "ran").read_text().splitlines()]

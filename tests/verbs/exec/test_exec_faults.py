@@ -99,7 +99,7 @@ def test_what_ended_while_the_disk_was_full_is_kept_once_there_is_room(
     batch: Batch, small_disk: tuple[str, ...]
 ) -> None:
     fill = "head -c 70000 /dev/zero > small/fill 2>/dev/null; echo in >> ran; exit 0"
-    frees = "until [ -e ran ]; do sleep 0.05; done; sleep 0.5; rm small/fill; sleep 1"
+    frees = "until [ -e ran ]; do sleep 0.1; done; sleep 0.5; rm small/fill; sleep 1"
     batch.write(f"{fill} # {'long ' * 1000}", frees)
     store = str(batch.folder / "small/store")
     options = ("-j", "2", "--joblog", "small/log", "--output", "out")
@@ -197,7 +197,7 @@ def test_a_warning_that_comes_after_term_kills_no_task_that_saves(
 
 
 def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
-    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out")
+    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.1; done; echo out")
     started = batch.begin()
     started.send_signal(signal.SIGSTOP)
     until(lambda: is_stopped(started.pid))

@@ -12,11 +12,11 @@ from weigh.units import MIB
 COUNT = "$(ls .weigh-test-* 2>/dev/null | wc -l)"
 SHOW = (
     f"[ $(cat ran 2>/dev/null | wc -l) -ge 2 ] || until [ {COUNT} = 2 ]; "
-    f"do sleep 0.05; done; echo {COUNT} >> ran"
+    f"do sleep 0.1; done; echo {COUNT} >> ran"
 )
 OTHER = (
     "touch .weigh-test-$PARALLEL_SEQ; until [ $(cat ran 2>/dev/null | wc -l) -ge 2 ]; "
-    "do sleep 0.05; done; rm .weigh-test-$PARALLEL_SEQ"
+    "do sleep 0.1; done; rm .weigh-test-$PARALLEL_SEQ"
 )
 
 

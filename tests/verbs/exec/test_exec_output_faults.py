@@ -37,7 +37,7 @@ def _fault(library: str, call: str, number: int, at: int = 1) -> dict[str, Any]:
 
 
 OTHER = "echo in >> ran; until [ -s tasks.txt.joblog ] && grep -q done tasks.txt.joblog"
-OTHER += "; do sleep 0.02; done; sleep 0.3; echo out >> ran; echo said"
+OTHER += "; do sleep 0.1; done; sleep 0.3; echo out >> ran; echo said"
 
 
 @pytest.mark.few(4)
@@ -105,7 +105,7 @@ def test_a_full_disk_that_is_reported_as_a_file_is_closed_stops_the_launching(
     assert batch.ended() == {}
 
 
-WAIT = "while [ ! -e go ]; do sleep 0.02; done"
+WAIT = "while [ ! -e go ]; do sleep 0.1; done"
 
 
 def test_a_removed_output_folder_costs_no_task_and_is_made_for_the_next(

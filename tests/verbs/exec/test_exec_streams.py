@@ -101,7 +101,7 @@ def test_with_a_dead_stream_the_exit_code_is_about_the_tasks(
 
 
 def test_a_terminal_that_is_gone_is_no_failure_of_the_tasks(batch: Batch) -> None:
-    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.02; done", "exit 0")
+    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.1; done", "exit 0")
     master, slave = pty.openpty()
     started = batch.start("-j", "1", out=slave, err=slave)
     os.close(slave)
@@ -116,7 +116,7 @@ def test_a_blocked_stderr_drops_progress_then_goes_on_and_stays_as_others_share_
     batch: Batch,
 ) -> None:
     doubtful = r"printf 'Traceback (most recent call last):\nValueError: 1\n'"
-    batch.write(doubtful, "echo in >> ran; while [ ! -e go ]; do sleep 0.02; done")
+    batch.write(doubtful, "echo in >> ran; while [ ! -e go ]; do sleep 0.1; done")
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     os.write(write, b"x" * PIPE_SIZE)

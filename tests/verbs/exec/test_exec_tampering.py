@@ -15,7 +15,7 @@ from processes import until
 from weigh.joblog import HEADER
 from weigh.runner.events import ended_tasks
 
-WAITS = "echo b >> ran; while [ ! -e go ]; do sleep 0.05; done"
+WAITS = "echo b >> ran; while [ ! -e go ]; do sleep 0.1; done"
 # the kernel's locks and the clock, changed in a real weigh
 FAULTS = """
 import errno, fcntl, os, time
@@ -226,12 +226,12 @@ def test_a_joblog_that_others_remove_stops_this_run_and_the_next(
 def test_a_number_used_again_while_a_daemon_lives_loses_no_task(batch: Batch) -> None:
     if not Path("/proc/sys/kernel/ns_last_pid").exists():
         pytest.skip("needs a process namespace, and checkpoint/restore in the kernel")
-    daemon = "while [ ! -e go ]; do sleep 0.05; done; echo daemon >> ran"
+    daemon = "while [ ! -e go ]; do sleep 0.1; done; echo daemon >> ran"
     again = "echo $((leader - 1)) > /proc/sys/kernel/ns_last_pid"
     batch.write(
         f"echo $$ > leader; setsid bash -c '{daemon}' & true",
-        "until [ -s leader ]; do sleep 0.05; done; read leader < leader; "
-        f"while [ -e /proc/$leader ]; do sleep 0.05; done; sleep 0.3; {again}",
+        "until [ -s leader ]; do sleep 0.1; done; read leader < leader; "
+        f"while [ -e /proc/$leader ]; do sleep 0.1; done; sleep 0.3; {again}",
         "echo $$ > third; exec sleep 0.5",
         "touch go",
         "true",
@@ -249,7 +249,7 @@ def test_a_number_used_again_while_a_daemon_lives_loses_no_task(batch: Batch) ->
 
 def test_a_daemon_without_environment_or_parent_is_a_survivor(batch: Batch) -> None:
     shell = shutil.which("bash")
-    wait = "echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
+    wait = "echo in >> ran; while [ ! -e go ]; do sleep 0.1; done; echo out >> ran"
     batch.write(f"[ -e go ] || setsid env -i {shell} -c '{wait}' & sleep 100")
     first = batch.begin()
     leader = until(lambda: batch.events_of("started"))[0]["pid"]

@@ -20,7 +20,7 @@ def states(weigh: Weigh) -> dict[str, int]:
 def test_waiting_elements_are_cancelled_while_one_runs_and_can_be_resumed(
     weigh: Weigh, submitted: Submit
 ) -> None:
-    wait = "touch begun_{n}; until [ -e go ]; do sleep .05; done; touch ended_{n}"
+    wait = "touch begun_{n}; until [ -e go ]; do sleep 0.1; done; touch ended_{n}"
     lines = "".join(f"{wait.format(n=n)}\n" for n in (1, 2, 3))
     one_each = ("--node", "1", "--hours", "0")
     submitted(lines, "--jobs", "1", plan=one_each, wait=False)

@@ -91,7 +91,7 @@ def test_a_plan_submitted_under_another_name_keeps_its_own(
 def test_status_and_report_count_the_same_states(
     weigh: Weigh, submitted: Callable[..., None], plan: tuple[str, ...]
 ) -> None:
-    wait = "until [ -e go ]; do sleep .05; done"
+    wait = "until [ -e go ]; do sleep 0.1; done"
     submitted("true\n" * 8 + f"touch begun; {wait}\n" * 4, plan=plan, wait=False)
     until(Path("begun").exists)
     shown = []

@@ -39,7 +39,7 @@ def _lines_of_programs(text: str) -> list[str]:
     return sorted(line for line in text.splitlines() if not line.startswith("==> "))
 
 
-WAITS = "until [ -e go ]; do sleep .05; done"
+WAITS = "until [ -e go ]; do sleep 0.1; done"
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def test_no_wait_orphans_stops_them_also_one_that_is_stopped(
 ) -> None:
     words, noted = _daemon(tmp_path)
     stops = "sh -c 'echo $$ > stopped; kill -STOP $$' &"
-    script = f'{stops} "$@"; until [ -s stopped ]; do sleep 0.01; done'
+    script = f'{stops} "$@"; until [ -s stopped ]; do sleep 0.1; done'
     done = weigh.run("--no-wait-orphans", "--", "sh", "-c", script, "sh", *words)
     assert done.returncode == 0
     for pid in (_started(noted), int((tmp_path / "stopped").read_text())):
@@ -105,7 +105,7 @@ STOPPED: dict[str, tuple[str, tuple[str, ...], str, int]] = {
         '"$@"; echo ready; exec sleep 60', ("TERM", "INT", "HUP"), "INT", 130,
     ),
     "a job that ends well": (
-        'trap "exit 5" TERM; "$@"; echo ready; while :; do sleep 0.01; done',
+        'trap "exit 5" TERM; "$@"; echo ready; while :; do sleep 0.1; done',
         ("TERM",), "TERM", 5,
     ),
     "children that keep coming": (
