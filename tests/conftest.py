@@ -18,7 +18,9 @@ from typing import TextIO
 
 import pytest
 from called_weigh import CalledWeigh, called_here, work_alone_in
+from forked_weigh import weigh_server
 from hypothesis import settings
+from hypothesis.strategies import text
 from run_captured import run_captured
 
 from weigh.schedulers import KINDS
@@ -118,6 +120,15 @@ def pytest_collection_modifyitems(
     # one that begins last would end alone
     others.sort(key=lambda item: item.get_closest_marker("together") is None)
     items[:] = spread(waiting, others)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Load once what each of several processes would load for itself."""
+    if session.config.getoption("workers"):
+        weigh_server()
+        if any(item.get_closest_marker("hypothesis") for item in session.items):
+            text().validate()  # classes of all characters: a second
 
 
 def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -152,8 +152,6 @@ def import_weigh() -> None:
     for module in pkgutil.walk_packages(weigh.__path__, "weigh."):
         if not module.name.startswith("weigh.hooks."):  # of frameworks
             import_module(module.name)
-    gc.collect()
-    gc.freeze()
 
 
 def serve(connection: socket.socket) -> NoReturn:
@@ -183,4 +181,6 @@ def serve(connection: socket.socket) -> NoReturn:
 if __name__ == "__main__":
     detach()
     import_weigh()
+    gc.collect()
+    gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))

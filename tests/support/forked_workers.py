@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import pytest
-from forked_weigh import weigh_server
 
 NUMBER = "PYTEST_FORKED_WORKER"  # the environment variable of the processes
 
@@ -62,7 +61,6 @@ class ForkedWorkers:
 
     def run(self, count: int) -> None:
         """Run all tests; raise what ends pytest's own loop, too."""
-        weigh_server()  # those of the processes are its forks
         gc.collect()
         gc.freeze()  # what is collected is shared by all processes
         try:
