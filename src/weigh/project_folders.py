@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 _REPOSITORY = (".git", ".hg", ".svn")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
-# what runs have in a temporary folder: a file, or a folder of files
-_OF_RUN = re.compile(r"weigh-(?:exec-[0-9a-f]+|[0-9a-f]+\.regions|step-\d+-.+)")
+# what runs have in a temporary folder: a file, or a folder of files; hidden from the
+# `rm -rf $TMPDIR/*` with which jobs end
+_OF_RUN = re.compile(r"\.weigh-(?:exec-[0-9a-f]+|[0-9a-f]+\.regions)|weigh-step-\d+-.+")
 # seconds; a run locks what it has as soon as it is made
 _ABANDONED_AFTER = 60.0
 _STEP_PREFIX = "weigh-step-"

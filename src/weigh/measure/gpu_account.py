@@ -204,10 +204,11 @@ class GpuAccount(msgspec.Struct, eq=False):
         """Return mean, highest and lowest of each figure, by its field's name."""
         found: dict[str, Any] = {}
         for name, (count, total, least, most) in self.figures.items():
-            if name in _OF_THE_BUS:
-                found[name] = round(total / count)
-            else:
-                found[f"{name}_mean"] = total / count
+            mean = total / count
+            # of the bus whole bytes, under its own name
+            found |= (
+                {name: round(mean)} if name in _OF_THE_BUS else {f"{name}_mean": mean}
+            )
             found |= {f"{name}_max": most, f"{name}_min": least}
         return found
 
@@ -298,27 +299,22 @@ def health_of(
     wear: GpuCounters, xids: Sequence[int], ecc_errors: int | None, *, lost: bool
 ) -> str | None:
     """Return whether a GPU is healthy, or why not; None if nothing is reported."""
-    faults = sorted(GPU_FAULTS.intersection(xids))
+    faults = GPU_FAULTS.intersection(xids)
     # the worst first: only one is shown
-    wrong = (
+    for is_so, words in (
         (lost, "failing: fell off the bus"),
         (wear.failed, "failing: no spare memory rows left"),
-        (faults, f"failing: XID {faults[0] if faults else ''}"),
+        (faults, f"failing: XID {min(faults, default=0)}"),
         (ecc_errors, f"failing: {ecc_errors} uncorrected memory errors"),
         (wear.pending, "needs a reset: memory to take out of use"),
-    )
-    for is_so, words in wrong:
+    ):
         if is_so:
             return words
-    worn = (
-        (wear.retired_pages, "pages retired"),
-        (wear.remapped_rows, "rows remapped"),
-    )
-    if ecc_errors is None and all(number is None for number, _ in worn):
+    worn = {"pages retired": wear.retired_pages, "rows remapped": wear.remapped_rows}
+    if ecc_errors is None and all(number is None for number in worn.values()):
         return None
-    return ", ".join(
-        [HEALTHY, *(f"{number} {what}" for number, what in worn if number)]
-    )
+    taken_out = (f"{number} {what}" for what, number in worn.items() if number)
+    return ", ".join([HEALTHY, *taken_out])
 
 
 def idle_for(accounts: Collection[GpuAccount], current_time: Seconds) -> Seconds | None:

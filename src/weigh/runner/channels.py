@@ -33,7 +33,7 @@ class SlotChannels:
         self._fds: dict[int, int] = {}
         self._taken = 0
         self._folder = HeldTemporary(
-            folders, f"weigh-exec-{run_id}", lambda path: os.mkdir(path, 0o700)
+            folders, f".weigh-exec-{run_id}", lambda path: os.mkdir(path, 0o700)
         )
         for slot in slots if self._folder.path else ():
             self.paths[slot] = f"{self._folder.path}/{slot}.events"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ from called_weigh import called_apart
 from processes import Weigh, job_of
 
 from weigh.project_folders import remove_abandoned
+from weigh.store.index import read_index, read_record
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {
     "missing": lambda _: None,
@@ -65,10 +67,28 @@ def test_what_a_run_left_that_was_killed_at_once_goes_with_a_later_one(
     assert not [*place.iterdir()]
 
 
+@pytest.mark.parametrize("verb", [("run", "-q", "--", "sh"), ("exec", "--jobs=1")])
+def test_a_job_that_empties_tmpdir_keeps_its_regions(
+    tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    program = "import weigh\nwith weigh.phase('load'): pass\n"
+    (tmp_path / "measured.py").write_text(program)
+    line = f'{sys.executable} measured.py; rm -rf "$TMPDIR"/*\n'
+    (tmp_path / "tasks.txt").write_text(line * 2)
+    done = called_apart(tmp_path, *verb, "tasks.txt", TMPDIR=str(place))
+    assert (done.returncode, "load" in done.stderr) == (0, False)
+    records = map(read_record, read_index(str(tmp_path / "store")).entries)
+    calls = [sum(phase.calls for phase in record.phases) for record in records]
+    assert calls == {"run": [2], "exec": [1, 1]}[verb[0]]
+    assert not [*place.iterdir()]
+
+
 def test_what_somebody_else_left_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "weigh-exec-0123"
+    folder = tmp_path / ".weigh-exec-0123"
     folder.mkdir()
     (folder / "1.events").touch()
     os.utime(folder, (0, 0))

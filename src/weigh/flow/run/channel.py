@@ -22,7 +22,7 @@ from weigh.project_folders import HeldTemporary, temporary_folders
 from weigh.units import Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
-_PREFIX, _ENDING = "weigh-", ".regions"
+_PREFIX, _ENDING = ".weigh-", ".regions"
 
 
 # the sources of a step's figures under `weigh run FILE.toml`

@@ -26,6 +26,7 @@ from weigh.model.record import (
     ProgramRegions,
     RecordedRank,
 )
+from weigh.regular_file import write_all
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.units import KIB, MIB, Bytes, Seconds
 
@@ -103,12 +104,11 @@ class RegionFile:
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
             try:
-                # a disk that fills up takes the beginning of a line, and not the rest
-                while text:
-                    written = os.write(descriptor, text)
-                    self._written, text = self._written + written, text[written:]
+                # a disk that fills up takes the beginning of a line, and no more
+                write_all(descriptor, text)
             finally:
                 os.close(descriptor)
+            self._written += len(text)
         except OSError as error:
             self._path = None
             why = f"regions do not reach weigh run: {error.strerror}"

@@ -37,7 +37,8 @@ class PeaksSince:
     """The most of each figure since any earlier edge.
 
     Of each figure a stack that falls: one that a later, higher one hides is dropped.
-    So an edge costs the same with thousands of open regions, as of asyncio's tasks.
+    So an edge costs the same with thousands of open regions, as of asyncio's tasks, and
+    what is kept of a long run are the falls of its memory.
     """
 
     def __init__(self) -> None:
@@ -60,10 +61,6 @@ class PeaksSince:
         """Return *gpu* with its highest peaks after *edge*."""
         peaks = {name: self._most(f"{gpu.uuid} {name}", edge) for name in _OF_GPU}
         return msgspec.structs.replace(gpu, **peaks)
-
-    def forget(self) -> None:
-        """Drop all figures: no region is open that could ask for them."""
-        self._stacks.clear()
 
     def _push(self, figure: str, size: Bytes | None) -> None:
         if size is None:

@@ -362,7 +362,6 @@ class RegionTracker:
         self.file = RegionFile(env, self.warn)
         self._memory = memory or own_memory()
         self._resets = env.get("WEIGH_EXACT_PHASES") != "0"
-        self._peak: Bytes | None = None
         self._meter = RegionGpuMeter(gpus, clock, self.warn)
         self._open: set[OpenRegion] = set()
         self._peaks = PeaksSince()
@@ -390,8 +389,8 @@ class RegionTracker:
             self._phases[path] = PhaseTotal(
                 ProgramPhase(*begun, memory_before=phase.before)
             )
-            self._unwritten.add(path)
-            self._write_changes(phase.start)  # shows where a killed job was
+            # at once: it shows where a killed job was
+            self._note_change(path, phase.start, is_due=True)
         innermost.set(phase)
         # the clocks start last, so that measuring does not count in the phase
         phase.cpu_start = cpu_time()
@@ -497,8 +496,6 @@ class RegionTracker:
 
     def _begin(self, region: OpenRegion) -> None:
         """Open a region."""
-        if not self._open:
-            self._peaks.forget()
         region.before, mark, region.gpus = self._edge()
         region.opened_at = self._peaks.edges
         # a mark that was not reset is only an upper bound
@@ -527,7 +524,6 @@ class RegionTracker:
         resident, mark = self._memory.read() or (None, None)
         # the mark is the process's, so it counts for all that is open
         self._peaks.add(mark, gpus)
-        self._peak = most(self._peak, mark)
         if resident is None or mark is None:
             self._resets = False
         # a mark at what is held now needs no reset
@@ -536,10 +532,12 @@ class RegionTracker:
             self._resets = is_kept and self._memory.reset()
         return resident, mark, gpus
 
-    def _note_change(self, key: _Key, current_time: Seconds) -> None:
+    def _note_change(
+        self, key: _Key, current_time: Seconds, *, is_due: bool = False
+    ) -> None:
         self.has_news = True
         self._unwritten.add(key)
-        if self.file.is_due(current_time):
+        if is_due or self.file.is_due(current_time):
             self._write_changes(current_time)
 
     def _write_changes(self, current_time: Seconds) -> None:
@@ -555,7 +553,7 @@ class RegionTracker:
         return RegionLine(
             self.file.process,
             self.file.rank,
-            self._peak,
+            self._peaks.memory(0),
             self._meter.usage(),
             tuple(
                 (key, self._phases[key].figures)

@@ -192,7 +192,7 @@ def test_a_disk_that_fills_up_within_a_line_leaves_the_report_to_the_program(
         "with weigh.phase('full'): pass\n"
     )
     warning, title, *rows = done.stderr.splitlines()
-    assert "File too large: regions are reported here instead" in warning
+    assert "No space left on device: regions are reported here instead" in warning
     assert title.startswith("weigh  -c")
     assert [row.split()[0] for row in rows[1:3]] == ["first", "full"]
 
@@ -298,7 +298,7 @@ def test_a_channel_needs_neither_the_temporary_folder_nor_locks_of_files(
         path = made.environment()["WEIGH_CHANNEL"]
         assert (os.path.isabs(path), os.path.exists(path)) == (True, True)
         assert folder or path == str(
-            tmp_path / "weigh-test-of-a-missing-folder.regions"
+            tmp_path / ".weigh-test-of-a-missing-folder.regions"
         )
         made.close()
         assert not os.path.exists(path)

@@ -80,18 +80,6 @@ def test_a_time_limit_of_the_program_that_strikes_in_weigh_is_not_lost(
     assert places(process.tracker.regions().phases) == [("load", 0, 1), ("next", 0, 1)]
 
 
-def test_where_memory_cannot_be_read_the_times_are_still_there(
-    track_with: TrackWith,
-) -> None:
-    process = track_with(RegionTracker({}, memory=OwnMemory()))
-    with phase("load"):
-        pass
-    assert process.tracker is not None
-    (seen,) = process.tracker.regions().phases
-    assert (seen.peak_memory, seen.memory_before, seen.source) == (None, None, None)
-    assert seen.wall_time > 0
-
-
 def test_a_python_without_ctypes_has_the_times() -> None:
     done = run(
         "import sys; sys.modules['ctypes'] = None\n"
@@ -99,6 +87,7 @@ def test_a_python_without_ctypes_has_the_times() -> None:
         "print(region.wall_time > 0, region.peak_memory)"
     )
     assert done.stdout == "True None\n"
+    assert done.stderr.splitlines()[-1].split()[-3:] == ["-"] * 3  # no memory at all
 
 
 def test_a_fork_counts_its_own_phases_afresh_and_none_of_its_parent() -> None:

@@ -4,9 +4,9 @@ import asyncio
 import inspect
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -115,39 +115,28 @@ def test_recursion_is_one_phase_whose_time_is_that_of_the_outermost_call(
     assert walls == sorted(walls, reverse=True)
 
 
-def calls_and_cpu_of_tasks(number: int) -> tuple[int, float]:
-    """Run so many tasks, each in a phase; count calls, give the seconds of CPU."""
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    @measured(name=f"of {number}")
-    async def task() -> None:
-        await asyncio.sleep(0)
-
-    async def main() -> None:
-        await asyncio.gather(*(task() for _ in range(number)))
-
-    began = time.process_time()
-    sys.setprofile(count)
-    try:
-        asyncio.run(main())
-    finally:
-        sys.setprofile(None)
-    return calls, time.process_time() - began
-
-
 def test_many_tasks_at_once_cost_no_more_each_and_share_the_processs_cpu_time(
     tracker: RegionTracker,
 ) -> None:
-    calls, _ = calls_and_cpu_of_tasks(100)
-    more_calls, cpu = calls_and_cpu_of_tasks(400)
-    assert more_calls < 5 * calls
-    (seen,) = [one for one in tracker.regions().phases if one.name == "of 400"]
-    assert seen.calls == 400
-    assert 0 < (seen.cpu_time or 0) <= cpu
+    steps: Counter[int] = Counter()
+
+    @measured(name="task")
+    async def task() -> None:
+        await asyncio.sleep(0)
+
+    async def run_tasks(number: int) -> None:
+        sys.setprofile(lambda *_: steps.update([number]))
+        await asyncio.gather(*(task() for _ in range(number)))
+        sys.setprofile(None)
+
+    began = time.process_time()
+    asyncio.run(run_tasks(100))
+    asyncio.run(run_tasks(400))
+    spent = time.process_time() - began
+    assert steps[400] < 5 * steps[100]
+    (seen,) = tracker.regions().phases
+    assert seen.calls == 500
+    assert 0 < (seen.cpu_time or 0) <= spent
 
 
 def of_numbers() -> Iterator[int]:
