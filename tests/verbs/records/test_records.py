@@ -240,6 +240,8 @@ def test_no_command_of_a_list_is_wider_than_its_room(
     [
         (34, None, True, "... --layers 12 --seed {0} lr=0.{0}"),
         (21, "check-53e5f2", False, "...layers 12 --seed {0}"),
+        (28, "check-53e5f2", True, "...layers 12 --seed {0} lr=0.{0}"),
+        (29, "check-53e5f2", True, "check-53e5f2: ...eed {0} lr=0.{0}"),
     ],
 )
 def test_a_list_keeps_the_end_of_a_long_command_and_parameters_that_differ(
