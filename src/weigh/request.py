@@ -13,6 +13,7 @@ import msgspec
 from weigh.errors import FormatError, UsageError
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import (
+    PeakMemory,
     Record,
     RecordedRank,
     Request,
@@ -117,7 +118,7 @@ class RunForRequest(msgspec.Struct, frozen=True):
         if self.state != "FAILED" or self.granted is None:
             return False
         usage, peak = self.usage, self.usage.peak_memory
-        held = max(_memory_base(usage) or 0, 0 if peak is None else peak.high)
+        held = (usage.max_process_memory or 0) if peak is None else peak.high
         # without a control group, address space may be what is limited: never exceeded
         if usage.memory_limit is None and (usage.virtual_memory or 0) <= self.granted:
             held = max(held, usage.virtual_memory or 0)
@@ -511,8 +512,10 @@ def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed
         )
         return QuantityNeed(granted, tuple(notes))
     # an upper bound includes what samples can have missed, so it gets no headroom
-    reach = max(_memory_reach(run.usage) for run in runs)
-    return QuantityNeed(max(_value_with_headroom(base, headroom), reach), tuple(notes))
+    peaks = [run.usage.peak_memory for run in runs]
+    reach = (_memory_reach(peak) for peak in peaks if peak is not None)
+    need = max([_value_with_headroom(base, headroom), *reach])
+    return QuantityNeed(need, tuple(notes))
 
 
 def _granted_lower_limit(runs: Sequence[RunForRequest]) -> Bytes:
@@ -591,17 +594,15 @@ def _memory_base(usage: Usage) -> Bytes | None:
     return peak.value
 
 
-def _memory_reach(usage: Usage) -> Bytes:
+def _memory_reach(peak: PeakMemory) -> Bytes:
     """Return what a request has to cover, headroom included: the peak's upper bound.
 
     One that is too wide to be useful is ignored, unless the peak is an estimate.
     """
-    peak = usage.peak_memory
-    if peak is None or peak.certainty == "exact":
-        return 0
     widest = round(peak.value * _WIDEST_BOUND)
-    if peak.high > widest and not peak.source.startswith(_ESTIMATED):
-        return 0
+    is_too_wide = peak.high > widest and not peak.source.startswith(_ESTIMATED)
+    if peak.certainty == "exact" or is_too_wide:
+        return peak.value
     return min(peak.high, widest)
 
 

@@ -22,6 +22,7 @@ have passed the job counts as lost, and may be sent again.
 """
 
 import errno
+import math
 import os
 import secrets
 import signal
@@ -360,9 +361,9 @@ class SubmissionRound:
     def _age(self) -> Seconds:
         """Return how long ago its sender last wrote a file, in seconds."""
         names = ("round", *(f"{number}.part" for number, _ in self.parts()))
-        # by the clock of the file system, like _now
-        times = (_file_change_time(self.path(name)) or 0.0 for name in names)
-        return _now(self._top) - max(times)
+        now = _now(self._top)
+        ages = (self._since(now, name) for name in names)
+        return min((age for age in ages if age is not None), default=math.inf)
 
     def _settle_part(
         self, number: int, submitted_job: SubmittedJob, *, lives: bool | None = True
