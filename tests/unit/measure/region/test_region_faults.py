@@ -124,23 +124,7 @@ def test_a_fork_in_the_midst_of_another_threads_region_does_not_hang() -> None:
     assert done.stdout == "done\n"
 
 
-def test_threads_are_accounted_each_at_its_own_depth(tracker: RegionTracker) -> None:
-    def work() -> None:
-        for _ in range(50):
-            with phase("thread"), phase("inside"):
-                pass
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    with phase("main"):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    found = places(tracker.regions().phases)
-    assert sorted(found) == [("inside", 1, 200), ("main", 0, 1), ("thread", 0, 200)]
-
-
-def test_threads_that_begin_at_once_share_one_account(
+def test_threads_that_begin_at_once_share_one_account_each_at_its_own_depth(
     track_with: TrackWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(RegionTracker):
@@ -153,16 +137,19 @@ def test_threads_that_begin_at_once_share_one_account(
     monkeypatch.setattr(region_tracker, "_finish_at_exit", list)
 
     def work() -> None:
-        with phase("work"):
-            pass
+        for _ in range(50):
+            with phase("thread"), phase("inside"):
+                pass
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    with phase("main"):
+        for thread in threads:
+            thread.join()
     assert process.tracker is not None
-    assert [one.calls for one in process.tracker.regions().phases] == [8]
+    found = places(process.tracker.regions().phases)
+    assert sorted(found) == [("inside", 1, 400), ("main", 0, 1), ("thread", 0, 400)]
 
 
 def test_a_region_inside_a_finaliser_does_not_lock_up() -> None:

