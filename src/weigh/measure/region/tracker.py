@@ -121,8 +121,8 @@ class MeasuredRegion(OpenRegion, eq=False):
             wait_quietly()
         try:
             current().enter(self)
-        except BaseException:  # a handler's of a signal: there will be no exit
-            self.end()
+        except BaseException:  # of a signal's handler: the block will not run
+            self.tracker = None
             raise
         return self
 
