@@ -68,7 +68,7 @@ def until(condition: Callable[[], _T], what: str = "") -> _T:
         waited = time.monotonic() - began
         if waited > PATIENCE:
             raise AssertionError(f"waited in vain for {what or condition}")
-        time.sleep(min(max(0.005, waited / 20), 0.05))
+        time.sleep(min(max(0.005, waited / 20), 0.1))
     return value
 
 
