@@ -141,19 +141,6 @@ def weigh_server() -> WeighServer:
     return server
 
 
-def detach() -> None:
-    """Go on as a fork for which nobody has to wait."""
-    if os.fork():
-        os._exit(0)
-
-
-def import_weigh() -> None:
-    """Import what a call may need."""
-    for module in pkgutil.walk_packages(weigh.__path__, "weigh."):
-        if not module.name.startswith("weigh.hooks."):  # of frameworks
-            import_module(module.name)
-
-
 def serve(connection: socket.socket) -> NoReturn:
     """Run calls until the other end is closed."""
     while True:
@@ -162,8 +149,9 @@ def serve(connection: socket.socket) -> NoReturn:
             sys.exit()
         if not (pid := os.fork()):
             connection.close()
-            if message == _ANOTHER:  # nobody waits for that one
-                detach()
+            if message == _ANOTHER:
+                if os.fork():  # nobody waits for that one
+                    os._exit(0)
                 serve(socket.socket(fileno=streams[0]))
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
@@ -179,8 +167,11 @@ def serve(connection: socket.socket) -> NoReturn:
 
 
 if __name__ == "__main__":
-    detach()
-    import_weigh()
+    if os.fork():  # nobody waits for what goes on
+        os._exit(0)
+    for module in pkgutil.walk_packages(weigh.__path__, "weigh."):
+        if not module.name.startswith("weigh.hooks."):  # of frameworks
+            import_module(module.name)
     gc.collect()
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
