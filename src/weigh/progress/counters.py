@@ -262,9 +262,12 @@ class NestedCounters:
         ]
         if not ending:
             return self._chosen(alive[0]) if alive else None
-        # the outermost has no pace yet: its count is all there is
-        if ending[0].pace is None:
-            return ending[0]
+        # the outermost has no pace yet: its count is all there is; nor does it show the
+        # end while the counters of its last step have none
+        outermost = ending[0]
+        is_last = outermost.total is not None and outermost.total - outermost.done <= 1
+        if outermost.pace is None or (is_last and ending[-1].pace is None):
+            return outermost._replace(pace=None)
         return max(ending, key=ChosenCounter.end)
 
     def end_of_part(self) -> Seconds:

@@ -165,7 +165,7 @@ def _steps_of(row: PatternRow, match: re.Match[str]) -> StepCount:
 
 def _is_open(part: StepCount) -> bool:
     """Return whether what follows is inside of *part*, on which line it may be."""
-    return part.total is not None or part.label in ("epoch", "fold")
+    return part.total is not None or part.label in ("epoch", "numbered fold")
 
 
 class CountParser:
