@@ -45,6 +45,7 @@ def rows(*jobs: tuple[str, str, int, str, str], cpus: int = 2) -> str:
     return "\n".join((*lines, ""))
 
 
+SHARES = (1, 4), (4, 64), (0, 8)  # of nodes, CPUs and GPUs of a job
 GOOD = [("x", "COMPLETED", 1200, "3G", "1G")] * 4
 ALIGNED = [
     *(
@@ -138,37 +139,27 @@ def test_a_request_is_of_a_node_s_share_and_of_the_longest_job(
 ) -> None:
     chance = random.Random(6)
     for _ in range(20):
-        nodes, cpus, gpus = (
-            chance.randint(1, 4),
-            chance.randint(4, 64),
-            chance.choice((0, 4, 7)),
-        )
+        nodes, cpus, gpus = (chance.randint(low, high) for low, high in SHARES)
         limit = chance.randint(20, 200)
-        ends = [("COMPLETED", chance.randint(60, 60 * limit)) for _ in range(4)]
-        ends += [
-            (chance.choice(("TIMEOUT", "FAILED")), chance.randint(60, 60 * limit))
-            for _ in range(chance.randint(0, 2))
-        ]
+        times = [chance.randint(60, 60 * limit) for _ in range(6)]
+        ends = [*["COMPLETED"] * 4, *chance.choices(("TIMEOUT", "FAILED"), k=2)]
         table = [f"{COLUMNS}|NNodes|AllocTRES"]
-        for n, (state, seconds) in enumerate(ends):
-            head = f"{n}|x|u|{state}|{seconds}|{limit}|3G"
-            table.append(f"{head}|{cpus}||{nodes}|gres/gpu={gpus}")
-            table.append(f"{n}.0|x||{state}|{seconds}|||{cpus}|1G|{nodes}|")
+        for n, (state, time) in enumerate(zip(ends, times, strict=True)):
+            job = f"{n}|x|u|{state}|{time}|{limit}|3G|{cpus}||{nodes}|gres/gpu={gpus}"
+            table += [job, f"{n}.0|x||{state}|{time}|||{cpus}|1G|{nodes}|"]
         accounting("\n".join((*table, "")))
 
         asked = json.loads(weigh("request", "--from", "sacct", "--json")[1])
 
-        each = [-(-total // nodes) for total in (cpus, gpus)]
-        assert [asked["cpus"], asked["gpus"]] == each
+        assert asked["cpus"] == -(-cpus // nodes)
+        assert asked["gpus"] == -(-gpus // nodes)
         assert GIB <= asked["memory"] <= 1.5 * GIB  # that a node held
         assert asked["nodes"] == asked["ntasks"] == (nodes if nodes > 1 else None)
         assert asked["ntasks_per_node"] == (1 if nodes > 1 else None)
-        longest, stopped = (
-            max((time for end, time in ends if end == state), default=0)
-            for state in ("COMPLETED", "TIMEOUT")
-        )
+        longest = max(times[:4])
+        stopped = [t for t, end in zip(times, ends, strict=True) if end == "TIMEOUT"]
         # a limit within which all completed is enough, if it is less
-        value = 2 * stopped if stopped > longest else 1.1 * longest
-        is_enough = stopped <= longest and 60 * limit < value
-        expected = 60 * limit if is_enough else round_time(value)
-        assert asked["time_limit"] == expected, ends
+        value = min(1.1 * longest, 60 * limit)
+        value = 2 * max(stopped) if max(stopped, default=0) > longest else value
+        expected = value if value == 60 * limit else round_time(value)
+        assert asked["time_limit"] == expected, (ends, times)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from sessions import check_session
 from some_runs import a_run
 from transcript import check_answers
@@ -151,41 +150,32 @@ def test_the_records_that_share_the_most_words_and_then_the_most_numbers_count(
 
 FIGURES = st.tuples(*[st.integers(1, 9)] * 4)
 STATED = st.tuples(*[st.none() | st.integers(1, 9)] * 4)
+UNITS = {"memory": GIB, "gpu_memory": GIB, "time": 100, "cpus": 1}
 
 
-# GiB of memory and of a GPU, hundreds of seconds, CPUs or tenths of the time on the GPU
+# the last figure of a run is how much of its time it kept the GPU busy
 @given(st.lists(FIGURES, min_size=1, max_size=3), STATED, st.sampled_from([0, 0.1, 1]))
 def test_what_is_stated_counts_and_else_the_largest_that_was_measured(
     runs: list[tuple[int, ...]], stated: tuple[int | None, ...], headroom: float
 ) -> None:
     records = []
     for number, (memory, held, time, busy) in enumerate(runs):
-        made = run("t t.py", memory * GIB, name=f"{number}", time=100.0 * time)
-        gpu = GpuUsage(
-            "GPU-1", "T4", peak_memory=held * GIB, utilization_mean=12 * busy
-        )
-        assert made.usage is not None
-        usage = replace(made.usage, gpus=(gpu,), virtual_memory=20 * GIB)
-        records.append(replace(made, usage=usage))
-    units = ("memory", GIB), ("gpu_memory", GIB), ("time", 100), ("cpus", 1)
-    said = {
-        name: count * unit
-        for (name, unit), count in zip(units, stated, strict=True)
-        if count is not None
-    }
+        card = GpuUsage("1", "T4", peak_memory=held * GIB, utilization_mean=12 * busy)
+        known = {"gpus": (card,), "virtual_memory": 20 * GIB, "wall_time": 100.0 * time}
+        records.append(a_run("t t.py", memory * GIB, id=f"{number}", **known))
+    pairs = zip(UNITS.items(), stated, strict=True)
+    said = {name: count * unit for (name, unit), count in pairs if count}
+    usage = StatedUsage(**said)
 
-    (kind,) = needs(
-        records, "t t.py", said=StatedUsage(**said), headroom=headroom
-    ).kinds
+    (kind,) = needs(records, "t t.py", said=usage, headroom=headroom).kinds
 
     asked = from_usages(records, headroom=headroom)
     most = [max(column) for column in zip(*runs, strict=True)]
-    for (name, unit), largest in zip(units[:3], most, strict=False):
-        used = said.get(name, largest * unit)
+    for name, largest in zip(("memory", "gpu_memory", "time"), most, strict=False):
+        used = said.get(name, largest * UNITS[name])
         assert getattr(kind.used, name) == used
-        need = used * (1 + headroom)
-        if name == "memory" and name not in said:
-            need = asked.memory or 0
+        is_rounded = name == "memory" and name not in said
+        need = asked.memory if is_rounded else used * (1 + headroom)
         assert getattr(kind.item, name) == pytest.approx(need, abs=1)
     assert kind.item.cpus == kind.used.cpus == said.get("cpus", asked.cpus)
     more = max(0, kind.item.memory - (asked.memory or 0))
@@ -201,15 +191,12 @@ def test_an_element_has_room_for_the_ranks_of_any_task(
         TaskNeed(nodes=min(nodes, ranks), ntasks=ranks if ranks > 1 else 0, cpus=cpus)
         for nodes, ranks, cpus in layouts
     ]
-    kinds = [TaskKind(item=one, used=one, tasks=1, example="") for one in items]
-    element = TaskNeeds(tuple(kinds), (*range(len(kinds)),)).ranks
-    per_node = [-(-one.ntasks // one.nodes) for one in items]
+    kinds = tuple(TaskKind(item=one, used=one, tasks=1, example="") for one in items)
+    element = TaskNeeds(kinds, (*range(len(kinds)),)).ranks
     assert element.nodes == max(one.nodes for one in items)
-    assert element.per_node == max(per_node)
-    cpus = [
-        -(-one.cpus // (each or 1)) for one, each in zip(items, per_node, strict=True)
-    ]
-    assert element.cpus == max(cpus)
+    assert element.per_node == max(-(-one.ntasks // one.nodes) for one in items)
+    shares = (-(-one.cpus // (-(-one.ntasks // one.nodes) or 1)) for one in items)
+    assert element.cpus == max(shares)
     alike = len({(one.nodes, one.ntasks) for one in items}) == 1
-    ranks = items[0].ntasks if alike else element.nodes * element.per_node
-    assert element.ntasks == ranks
+    filled = element.nodes * element.per_node
+    assert element.ntasks == (items[0].ntasks if alike else filled)

@@ -1,11 +1,7 @@
 """Figures of plans and of second tries, worked out by hand."""
 
-import re
 from pathlib import Path
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sessions import check_session
 from some_requests import some_plan
 
@@ -21,15 +17,13 @@ from weigh.model.plan import (
 from weigh.planning.make_plan import plan_for_target
 from weigh.planning.needs import TaskNeeds
 from weigh.planning.options import PlanOptions, PlanTarget
-from weigh.planning.queue_order import enough_time
-from weigh.units import HOUR
 
 
-def a_plan(expected: float | None = None) -> Plan:
+def a_plan() -> Plan:
     kind = TaskKind(
         item=TaskNeed(time=60), used=TaskNeed(time=60.0), tasks=1, example=""
     )
-    queue = PlannedQueue(folder="q", tasks=(1,), kinds=(0,), slots=2, expected=expected)
+    queue = PlannedQueue(folder="q", tasks=(1,), kinds=(0,), slots=2)
     element = PlannedElement(file="", tasks=(), gpu_memory=0, memory=20, cpus=2)
     request = PlanRequest(cpus=2)
     return some_plan(request=request, kinds=(kind,), elements=(element,), queue=queue)
@@ -58,12 +52,3 @@ def test_worked_examples_of_plans_and_second_tries() -> None:
 
 def test_worked_examples_of_what_runs_again() -> None:
     check_session(Path(__file__).with_name("resume_choice.session"), {})
-
-
-@given(st.integers(10, 90))
-def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) -> None:
-    plan = a_plan(expected=HOUR * 100.0 / per_cent)
-    limit, note = enough_time(plan, HOUR)
-    assert limit == HOUR
-    (share,) = re.findall(r"about (\d+)% of the tasks", note or "")
-    assert int(share) == pytest.approx(per_cent, abs=2)

@@ -340,13 +340,6 @@ def test_memory_covers_the_biggest_use_and_the_headroom(
     assert request.memory >= math.floor(max(map(sum, parts)) * (1 + headroom))
 
 
-@given(SIZES, SIZES)
-def test_a_bigger_use_never_requests_less(one: int, other: int) -> None:
-    small, large = sorted((one, other))
-
-    assert round_memory(small) <= round_memory(large)
-
-
 # MiB: up to the first number memory is rounded up to a multiple of the second
 STEPS = ((1000, 10), (2000, 20), (5000, 50), (10240, 100), (20480, 200), (65536, 512))
 SHARED_STEPS = ((100, 10), (1000, 50), (10240, 100))
