@@ -209,7 +209,7 @@ class TaskTally(msgspec.Struct):
     failed: int = 0
     earlier: int = 0
     running: int = 0
-    again: int = 0  # attempts that are followed by another one
+    again: int = 0  # attempts that follow another one of this run
     interrupted: int = 0  # tasks that a later run has to repeat
     left: TimeSpan | None = None  # None: nothing to predict it from
 

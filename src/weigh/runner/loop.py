@@ -109,6 +109,7 @@ class TaskLoop:
         self._watcher.set_aside = self._orphans.set_aside
         self._has_abandoned = False
         self._attempts = attempts
+        self._awaiting_retry: set[int] = set()  # tasks
         self._retry_policy = RetryPolicy(
             context.options.retries, is_trial=context.options.is_trial
         )
@@ -265,6 +266,9 @@ class TaskLoop:
             self._not_started(task_turn, stream, error)
             return False
         self._attempts[task_turn.seq] = number
+        if task_turn.seq in self._awaiting_retry:
+            self._awaiting_retry.remove(task_turn.seq)
+            self._tally.again += 1
         self._is_alone = task_turn.alone
         # memory that ran out next to other tasks may be theirs
         attempt.state.shared = bool(self._running)
@@ -391,7 +395,7 @@ class TaskLoop:
         is_alone = reservation is None and verdict != "again"
         queue.put(TaskTurn(attempt.seq, is_alone, reservation or NO_RESERVATION))
         attempt.state.again = True
-        self._tally.again += 1
+        self._awaiting_retry.add(attempt.seq)
         return True
 
     def _settle(
@@ -431,6 +435,8 @@ class TaskLoop:
         trouble = self._journal.try_again() or self._journal.trouble()
         if self._trouble is None:
             self._trouble = trouble
+        # the run stopped before their retries: they began, and a later run repeats them
+        self._tally.interrupted += len(self._awaiting_retry)
         for entry in self._journal.unwritten:
             self._tally.take_back(was_done=entry.succeeded)
 
