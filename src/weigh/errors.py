@@ -34,8 +34,10 @@ The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1). Only wha
 without weigh writes them out: bash and flow/sweep/steps.py.
 """
 
+import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weigh.lazy_modules import lazy_module
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 else:  # imported when a name is mistyped
     difflib = lazy_module("difflib")
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NEAR = 0.7  # of the letters without the ending
 
 SUCCESS, FAILED, USAGE = 0, 1, 2
@@ -59,9 +62,16 @@ TOO_LARGE, NO_TIME_LEFT, WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = 
 
 
 class WeighError(Exception):
-    """An error with one clear line for the user and an exit code."""
+    """An error with one clear line for the user and an exit code.
+
+    Arguments after the first are lines below it, such as each finding.
+    """
 
     exit_code = WEIGH_FAILED
+
+    def __str__(self) -> str:
+        """Return all lines."""
+        return "\n".join(self.args)
 
 
 class UsageError(WeighError):
@@ -142,6 +152,34 @@ def cannot_read(file_path: str, os_error: OSError, hint: str = "") -> str:
     if near is not None:
         hint = f"did you mean {os.path.join(folder, near)}?"
     return f"{message} ({hint})" if hint else message
+
+
+def cannot_write(file_path: str, os_error: OSError, hint: str = "") -> str:
+    """Return the message that a file cannot be written; *hint* is for another place.
+
+    On a full disk space is what helps: not every caller can choose the place.
+    """
+    folder = os.path.dirname(file_path)
+    if is_full(os_error):
+        hint = "free some space"
+    elif isinstance(os_error, FileNotFoundError) and folder:
+        hint = f"create it first: mkdir -p {folder}"
+    message = f"cannot write {file_path}: {os_error.strerror or os_error}"
+    return f"{message} ({hint})" if hint else message
+
+
+@contextmanager
+def writing(file_path: str, hint: str = "") -> Iterator[None]:
+    """Raise a StoreError that names the file if it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(cannot_write(file_path, error, hint)) from error
+
+
+def is_full(os_error: OSError) -> bool:
+    """Return whether *os_error* means that a disk or a quota is full."""
+    return os_error.errno in _FULL
 
 
 def why_nothing_is_at(path: str) -> str | None:

@@ -25,7 +25,7 @@ from weigh.flow.run.record_sink import current_folder
 from weigh.model.progress import ExecReport
 from weigh.progress.eta import TaskTally
 from weigh.render import exec_lines
-from weigh.render.printable import unguarded_stream, without_control_characters
+from weigh.render.printable import unguarded_stream, weigh_line
 from weigh.runner.build import FinishedRun
 from weigh.runner.retry import HaltRule, parse_halt
 from weigh.runner.run_context import ExecOptions, RunConsole
@@ -208,7 +208,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     # tasks that print here themselves would break a line that is redrawn
     console = _StderrConsole(quiet=quiet, alone=not exec_options.ungroup)
     for line in settings.warnings:
-        _write_exec_text(f"weigh: {line}\n")
+        _write_exec_text(weigh_line(line))
     finished, report = _executed_and_then(
         task_file, exec_options, console, as_json=as_json
     )
@@ -238,9 +238,9 @@ def _executed_and_then(
         _print_summary(exec_lines.summary_lines(report, resumes=resumes), exec_options)
     if finished.then is None or _exec_exit_code(finished):
         return finished, report
-    then = without_control_characters(os.fsdecode(finished.then))
+    then = os.fsdecode(finished.then)
     if report.queue is not None:  # other runs may have tasks
-        _write_exec_text(f"weigh: when all runs of this queue end, run: {then}\n")
+        _write_exec_text(weigh_line(f"when all runs of this queue end, run: {then}"))
         return finished, report
     console.notify(f"all tasks are done; then: {then}")
     task_file, exec_options = options_for_then(finished, exec_options)
@@ -264,7 +264,7 @@ def _executed(
     # a drawn line is removed before anything is printed for good
     console.clear()
     for line in finished.warnings:
-        _write_exec_text(f"weigh: {line}\n")
+        _write_exec_text(weigh_line(line))
     return finished
 
 
@@ -311,7 +311,7 @@ class _StderrConsole:
         if self._quiet:
             return
         self.clear()
-        _write_exec_text(f"weigh: {without_control_characters(line)}\n")
+        _write_exec_text(weigh_line(line))
 
     def show(self, tally: TaskTally) -> Seconds:
         """Show the progress; return the seconds until the next call."""
@@ -370,4 +370,4 @@ def _print_exec_line(text: str) -> None:
         sys.stderr.flush()
     trouble = print_patiently(text)
     if trouble is not None and not isinstance(trouble, BrokenPipeError):
-        _write_exec_text(f"weigh: standard output: {trouble.strerror}\n")
+        _write_exec_text(weigh_line(f"standard output: {trouble.strerror}"))

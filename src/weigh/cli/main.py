@@ -15,6 +15,7 @@ from weigh._version import __version__
 from weigh.cli.options import VERBS_WITH_GROUPS, PlainHelp
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError, close_names
+from weigh.flow.run.record_sink import current_folder
 from weigh.measure.launcher import JobLauncher
 
 _WIDTH = 80  # of a terminal
@@ -235,8 +236,10 @@ def _carried_out(argv: Sequence[str], launchers: list[JobLauncher]) -> int:
 
 def exit_code_of(error: Exception | KeyboardInterrupt, argv: Sequence[str]) -> int:
     """Report in one line why a command ended early; return its exit code."""
+    if _is_folder_gone(error.__cause__ or error):
+        error = WeighError("the current directory was deleted: cd to another")
     if isinstance(error, WeighError):
-        _complain(str(error))
+        _complain(*error.args)
         is_usage = error.exit_code == USAGE
         return _usage_code(argv) if is_usage else error.exit_code
     if isinstance(error, click.ClickException):
@@ -271,7 +274,7 @@ def _explain(os_error: OSError) -> int:
     trouble = settle_stdout()
     if trouble is not None or _is_of_stdout(os_error):
         return _report_lost_output(trouble or os_error)
-    words = _GONE if _is_folder_gone(os_error) else _OF_SYSTEM.get(os_error.errno or 0)
+    words = _OF_SYSTEM.get(os_error.errno or 0)
     if words is None:
         # unknown: weigh's first module reports it as a bug
         raise os_error
@@ -280,7 +283,6 @@ def _explain(os_error: OSError) -> int:
 
 
 _NO_THREAD = "can't start new thread"
-_GONE = "the current directory was deleted: cd to another"
 # what the machine lacks, where the failed call names no file
 _OF_SYSTEM = {
     errno.ENOSPC: "cannot write: no space left on the disk",
@@ -294,15 +296,9 @@ _OF_SYSTEM = {
 }
 
 
-def _is_folder_gone(os_error: OSError) -> bool:
-    """Return whether the failed call needed the current folder, which was deleted."""
-    if not isinstance(os_error, FileNotFoundError):
-        return False
-    try:
-        os.getcwd()
-    except OSError:
-        return True
-    return False
+def _is_folder_gone(cause: BaseException) -> bool:
+    """Return whether a file was not found because the current folder was deleted."""
+    return isinstance(cause, FileNotFoundError) and current_folder() is None
 
 
 def _is_of_stdout(os_error: OSError) -> bool:
@@ -324,12 +320,13 @@ def _report_lost_output(os_error: OSError) -> int:
     return WEIGH_FAILED
 
 
-def _complain(line: str) -> None:
+def _complain(line: str, *below: str) -> None:
     if sys.stderr is not None:
-        from weigh.render.printable import without_control_characters  # noqa: PLC0415 - start-up time
+        from weigh.render.printable import printable_text, weigh_line  # noqa: PLC0415 - start-up time
 
         with suppress(OSError):
-            print(f"weigh: {without_control_characters(line)}", file=sys.stderr)
+            sys.stderr.write(weigh_line(line))
+            sys.stderr.writelines(f"{printable_text(one)}\n" for one in below)
 
 
 def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None:
@@ -341,7 +338,7 @@ def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None
     # the verb by argv, where the error came before click made a context
     path = " ".join(["weigh", *(word for word in argv[:1] if word in VERBS)])
     path = context.command_path if context else path
-    message = " ".join(_usage_trouble(error, argv).split()).rstrip(".")
+    message = _usage_trouble(error, argv).rstrip(".")
     hint = "" if f"{path} --help" in message else f"   (see {path} --help)"
     is_short = len(f"weigh: {message}{hint}") <= _WIDTH
     # the hint is left out where the line would not fit

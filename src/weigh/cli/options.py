@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from weigh import request
     from weigh.cli import help_groups
     from weigh.flow import completion
+    from weigh.render import printable
 else:  # each is imported when it is first used
     shell_completion = lazy_module("click.shell_completion")
     completion = lazy_module("weigh.flow.completion")
     help_groups = lazy_module("weigh.cli.help_groups")
     request = lazy_module("weigh.request")
+    printable = lazy_module("weigh.render.printable")
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -146,7 +148,7 @@ TIME_TEXT = ParsedQuantity("time", _time_as_typed, as_text=True)
 
 def warn_on_stderr(line: str) -> None:
     """Print a line about the work next to the answer of a verb."""
-    click.echo(f"weigh: {line}", err=True)
+    click.echo(printable.weigh_line(line), nl=False, err=True)
 
 
 # Options of one meaning are spelled the same in every verb: this is the table.
@@ -272,6 +274,8 @@ class PlainHelp(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words; refuse ``--queue "$QUEUE"`` where the variable is not set.
 
+        A value left out before ``--`` would be that word.
+
         Raises:
             BadOptionUsage: the value of an option is empty.
         """
@@ -282,7 +286,8 @@ class PlainHelp(click.Command):
             name = str(option.name)
             is_typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
             value = ctx.params.get(name)
-            is_empty = "" in value if isinstance(value, tuple) else value == ""
+            values = value if isinstance(value, tuple) else (value,)
+            is_empty = any(one in ("", "--") for one in values)
             if is_typed and is_empty and name not in self.may_be_empty:
                 raise click.BadOptionUsage(option.opts[-1], "it needs a value", ctx)
         return rest

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from weigh.cli import options
-from weigh.errors import StoreError, close_names
+from weigh.errors import close_names, writing
 from weigh.flow.records.records import (
     RecordFilter,
     RecordStore,
@@ -150,11 +150,8 @@ def export(names: tuple[str, ...], *, output: str | None) -> None:
     if output is None or output == _STDOUT:
         write(chosen, sys.stdout.buffer)
         return
-    try:
-        with open(output, "wb") as file:
-            write(chosen, file)
-    except OSError as error:
-        raise StoreError(f"cannot write {output}: {error.strerror}") from error
+    with writing(output), open(output, "wb") as file:
+        write(chosen, file)
     options.warn_on_stderr(
         f"{count_with_noun(len(chosen), 'record')} written to {output}"
     )

@@ -1,6 +1,5 @@
 """``weigh report``: options, and the choice of the output format."""
 
-import os
 import sys
 from collections.abc import Mapping
 from itertools import combinations
@@ -12,7 +11,7 @@ from weigh._version import __version__
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
 from weigh.cli.output import shall_use_colour
-from weigh.errors import StoreError, UsageError
+from weigh.errors import UsageError, writing
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
 from weigh.model.report import ListedJobs
@@ -77,19 +76,12 @@ def _write_html(html: str, path: str) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    try:
+    with writing(path):
         if path == _STDOUT:
             sys.stdout.write(html)
             return
         # as private as the records that it shows
         replace_whole_file(path, html.encode())
-    except OSError as error:
-        folder = os.path.dirname(path)
-        hint = f" (create it first: mkdir -p {folder})" if folder else ""
-        missing = hint if isinstance(error, FileNotFoundError) else ""
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}{missing}"
-        ) from error
 
 
 @click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)

@@ -88,9 +88,7 @@ def report_on(
 
 def _warn(line: str) -> None:
     start = "\n" if line.startswith("\n") else ""  # after the job's open line
-    _print_run_line(
-        f"{start}weigh: {printable.without_control_characters(line.lstrip())}\n"
-    )
+    _print_run_line(start + printable.weigh_line(line.lstrip()))
 
 
 def _check_limit(record: Record, limit: int) -> int:

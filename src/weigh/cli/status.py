@@ -13,7 +13,7 @@ from weigh.flow.follow.status import standings_of_jobs
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import NOT_STARTED
-from weigh.render.printable import indented_json
+from weigh.render.printable import indented_json, weigh_line
 from weigh.render.status_lines import detail_lines, list_lines, status_json
 from weigh.store.find import LAST
 
@@ -61,7 +61,8 @@ def status(
         from weigh.flow.follow.dependency import why_not_yet  # noqa: PLC0415 - rarely
 
         why_not = why_not_yet(here_now(), names)
-        click.echo("".join(f"weigh: {NOT_STARTED}{why}\n" for why in why_not), nl=False)
+        for why in why_not:
+            click.echo(weigh_line(f"{NOT_STARTED}{why}"), nl=False)
         return int(bool(why_not))
     if metric is not None:
         print_metric(names or (LAST,), metric, wait=wait, as_json=as_json)

@@ -59,6 +59,7 @@ from weigh.units import Bytes, Seconds, count_with_noun, format_size
 
 _NOISE = 1.05  # slow-down that equal runs show by chance
 _NAMED = 3  # tasks or parameters that are listed by name
+LONGEST_PLAN_NAME = 200  # bytes of a file name's 255: others are made from it
 _MOST_SIZES = 6  # sizes that are listed one by one
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "time": "time"}
 # size's name, sizes measured, number of runs
@@ -224,10 +225,12 @@ def refuse_what_names_no_plan(name: str) -> None:
     """Refuse a name that is no folder's below ``plan/``.
 
     Raises:
-        UsageError: it is elsewhere, hidden by its dots, or not printable.
+        UsageError: it is elsewhere, hidden by its dots, too long or not printable.
     """
     if posixpath.sep in name or name.strip(".") == "" or not name.isprintable():
         raise UsageError(f"not a directory name: {name!r} (choose another --name)")
+    if len(name.encode()) > LONGEST_PLAN_NAME:
+        raise UsageError(f"too long a name: {name} (choose a shorter --name)")
 
 
 def _whole_gpus_per_task(needs: TaskNeeds) -> int:

@@ -48,6 +48,11 @@ def without_control_characters(untrusted_text: str) -> str:
     return "".join(c if c in "\n\t" else printable_text(c) for c in untrusted_text)
 
 
+def weigh_line(untrusted_text: str) -> str:
+    """Return what weigh reports on stderr: one line, whatever a name in it holds."""
+    return f"weigh: {printable_text(untrusted_text)}\n"
+
+
 class SafeTerminal:
     """A text stream whose ``write`` lets no control sequence through to a terminal."""
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from weigh.errors import StoreError
+from weigh.errors import writing
 from weigh.joblog import output_name
 from weigh.probe.proc import IoReading
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
@@ -20,7 +20,6 @@ from weigh.units import MIB, Bytes, Seconds
 
 # O_APPEND: no writer of the file overwrites what another one wrote
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _LEAST = 4096  # bytes; a disk with less left counts as full
 _TAIL = 16384  # bytes at the end, where a failed task states why
 # a second try may succeed
@@ -104,16 +103,10 @@ class TasksOutput:
         self.folder = folder
         if folder is None:
             return
-        try:
+        with writing(folder, "choose another --output folder"):
             os.makedirs(folder, exist_ok=True)
-            trouble = None if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
-        except OSError as error:
-            trouble = error.errno
-        if trouble is not None:
-            raise StoreError(
-                f"cannot write to {folder}: {os.strerror(trouble)} "
-                "(choose another --output folder)"
-            )
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def open(self, task: int, attempt: int) -> AttemptOutput:
         """Return the output of an attempt; a removed folder is created again.
@@ -166,11 +159,6 @@ def _is_file_on_a_full_disk(descriptor: int) -> bool:
         )
     except OSError:
         return False
-
-
-def is_full(os_error: OSError) -> bool:
-    """Return whether *os_error* means that a disk or a quota is full."""
-    return os_error.errno in _FULL
 
 
 # why weigh stopped a task before its end

@@ -4,6 +4,7 @@ The joblog is the state: what it has an end of is done. If another program remov
 replaces or overwrites it or the events, no more tasks start.
 """
 
+import errno
 import os
 import stat
 import time
@@ -15,14 +16,25 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from weigh import waits
-from weigh.errors import FormatError, StoreError, UsageError
+from weigh.errors import (
+    FormatError,
+    StoreError,
+    UsageError,
+    cannot_write,
+    writing,
+)
 from weigh.joblog import HEADER, JoblogEntry, format_entry, read_task_ends
 from weigh.lazy_modules import lazy_module
 from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, SecretMask
 from weigh.regular_file import only_regular
 from weigh.runner import events
 from weigh.runner.events import PastRuns
-from weigh.runner.owned_file import JoblogHolder, JoblogLock, OwnedFile
+from weigh.runner.owned_file import (
+    OTHER_JOBLOG,
+    JoblogHolder,
+    JoblogLock,
+    OwnedFile,
+)
 from weigh.runner.task_source import TaskSource
 from weigh.store.location import file_mode
 from weigh.units import Seconds, count_with_noun
@@ -153,7 +165,7 @@ class RunJournal:
         self.events_path = path + events.SUFFIX
         self.is_afresh = not resume
         self.unwritten: list[JoblogEntry] = []
-        self._events_trouble: str | None = None
+        self._events_trouble: OSError | None = None
         self._unwritten_events = b""
         self._mask = mask
         self._hide: Hide | None = None
@@ -185,26 +197,17 @@ class RunJournal:
         self._opened.close()
 
     def _opened_file(self, file_path: str, *, follow: bool) -> OwnedFile:
-        try:
+        with writing(file_path, OTHER_JOBLOG):
             return OwnedFile(file_path, self.path, follow=follow)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {file_path}: {error.strerror} "
-                "(choose a --joblog in a folder that can be written to)"
-            ) from error
 
     def _close_joblog(self) -> None:
         self._joblog.close()
 
     def _adopt_joblog(self) -> None:
-        try:
+        with writing(self.path):
             # up to here the file is this run's; the tail shows whether it still is
             self._size = _repair_joblog(self._joblog.fd, self.path)
             self._tail = self._read_tail()
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {self.path}: {error.strerror or error}"
-            ) from error
 
     def read_past(self, source: TaskSource) -> tuple[SettledTasks, PastRuns]:
         """Return what earlier runs settled, and their events of the other tasks.
@@ -261,7 +264,7 @@ class RunJournal:
         if self._lock.trouble is not None:
             return self._lock.trouble
         if self._events_trouble is not None:
-            return f"cannot write {self.events_path}: {self._events_trouble}"
+            return cannot_write(self.events_path, self._events_trouble)
         for file in (self._joblog, self._events):
             if not file.is_in_place():
                 return self._damage(file.path)
@@ -311,14 +314,14 @@ class RunJournal:
             is_cut = before != self._size and self._read_tail() != self._tail
         except OSError as error:
             self.unwritten = entries
-            return f"cannot write {self.path}: {error.strerror or error}"
+            return cannot_write(self.path, error)
         if is_cut or not self._joblog.is_in_place():
             self.unwritten = entries
             return self._damage(self.path)
         trouble = _append_whole(fd, text)
         if trouble is not None:
             self.unwritten = entries
-            return f"cannot write {self.path}: {trouble}"
+            return cannot_write(self.path, trouble)
         # else another program appended: only the part before that is ours
         if before == self._size:
             self._size += len(text)
@@ -332,7 +335,7 @@ class RunJournal:
         return os.pread(self._joblog.fd, length, self._size - length)
 
 
-def _append_whole(descriptor: int, text: bytes) -> str | None:
+def _append_whole(descriptor: int, text: bytes) -> OSError | None:
     """Append *text* in one write, or nothing of it; return what prevents that."""
     try:
         before = os.fstat(descriptor).st_size
@@ -340,8 +343,8 @@ def _append_whole(descriptor: int, text: bytes) -> str | None:
             return None
         os.ftruncate(descriptor, before)  # an incomplete line would swallow the next
     except OSError as error:
-        return error.strerror or str(error)
-    return "No space left on device"
+        return error
+    return OSError(errno.ENOSPC, "No space left on device")
 
 
 def settle_by(
@@ -373,7 +376,7 @@ def settle_by(
         raise FormatError(
             f"{path} is the joblog of another task file: none of its "
             f"{settled.strange} lines is about a task of {source.name} "
-            "(choose another --joblog)"
+            f"({OTHER_JOBLOG})"
         )
     return settled
 
@@ -456,9 +459,9 @@ def _repair_joblog(descriptor: int, path: str) -> int:
     if end < size:
         os.ftruncate(descriptor, end)
     if end == 0:
-        if os.write(descriptor, _HEADER_LINE) != len(_HEADER_LINE):
-            os.ftruncate(descriptor, 0)
-            raise OSError(28, "No space left on device")
+        trouble = _append_whole(descriptor, _HEADER_LINE)
+        if trouble is not None:
+            raise trouble
         end = len(_HEADER_LINE)
     return end
 
@@ -467,11 +470,11 @@ def _checked_joblog_size(descriptor: int, path: str) -> int:
     """Refuse a file that is not a joblog; return its size."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        raise FormatError(f"{path} is not a regular file (choose another --joblog)")
+        raise FormatError(f"{path} is not a regular file ({OTHER_JOBLOG})")
     begin = os.pread(descriptor, len(_HEADER_LINE), 0)
     # empty, or a header that was cut off: a run was killed in its first moment
     if not _HEADER_LINE.startswith(begin):
-        raise FormatError(f"{path} is not a joblog (choose another --joblog)")
+        raise FormatError(f"{path} is not a joblog ({OTHER_JOBLOG})")
     return found.st_size
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh import waits
-from weigh.errors import SIGNAL_BASE, FormatError, StoreError
+from weigh.errors import SIGNAL_BASE, FormatError, StoreError, cannot_write, is_full
 from weigh.joblog import TIMED_OUT, JoblogEntry
 from weigh.lazy_modules import lazy_module
 from weigh.measure.watch_loop import adopt_orphans
@@ -24,7 +24,7 @@ from weigh.model.progress import FailedTask
 from weigh.model.record import RunOutcome
 from weigh.progress.eta import TaskTally
 from weigh.project_folders import temporary_folders
-from weigh.runner.attempt import AttemptOutput, Stop, TaskAttempt, TasksOutput, is_full
+from weigh.runner.attempt import AttemptOutput, Stop, TaskAttempt, TasksOutput
 from weigh.runner.channels import SlotChannels
 from weigh.runner.memory_guard import MemoryGuard, TurnPlacer
 from weigh.runner.orphans import ChildReaper, TaskOrphans, stamp_processes
@@ -292,7 +292,7 @@ class TaskLoop:
         # without a stream its output could not be opened, and waiting does not help
         if is_full(os_error) or (stream is None and not is_resource):
             where = self._output.folder or "the output"
-            self._stop_launching(f"cannot write to {where}: {os_error.strerror}")
+            self._stop_launching(cannot_write(where, os_error))
         elif self._running:
             if not self._spawn_at:
                 self._notify(

@@ -20,7 +20,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh import waits
-from weigh.errors import FormatError, StoreError, UsageError
+from weigh.errors import FormatError, UsageError, writing
 from weigh.regular_file import write_all
 from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 from weigh.store.lines import UNREADABLE
@@ -28,6 +28,7 @@ from weigh.store.location import file_mode
 from weigh.units import Seconds
 
 LOCK_SUFFIX = ".lock"
+OTHER_JOBLOG = "choose another --joblog"
 _POLL = 0.5  # seconds between looks at another's lock
 # how flock fails on a file system without locks, which is no reason to stop
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -101,14 +102,9 @@ class JoblogLock:
         self._sleep = sleep
         self._notify = notify
         self._fd = -1  # until it is created
-        try:
+        with writing(self._path, OTHER_JOBLOG):
             while not self._create():
                 self._remove_dead()
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {self._path}: {error.strerror} "
-                "(choose a --joblog in a folder that can be written to)"
-            ) from error
 
     def keep(self, *, is_alive_sign_due: bool) -> None:
         """Create the file again if it was removed; note a new holder in ``trouble``.
@@ -301,4 +297,4 @@ def _open_owned(file_path: str, flags: int, *, follow: bool) -> int:
     os.close(fd)
     if stat.S_ISREG(found.st_mode):
         raise FormatError(f"{file_path} has a second name, a hard link: remove it")
-    raise FormatError(f"{file_path} is not a regular file (choose another --joblog)")
+    raise FormatError(f"{file_path} is not a regular file ({OTHER_JOBLOG})")

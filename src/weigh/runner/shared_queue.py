@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import StoreError, UsageError, cannot_write
 from weigh.model.element_time import NOT_STARTED
 from weigh.planning.queue_order import units_looked_ahead
 from weigh.progress.eta import TaskTally
@@ -274,7 +274,7 @@ class OwnClaims(QueueClaims):
                 continue
             except OSError as error:
                 raise StoreError(
-                    f"cannot write {self.folder}/{name}: {error.strerror}"
+                    cannot_write(f"{self.folder}/{name}", error)
                 ) from error
             return ours
         raise AssertionError  # the count has no end

@@ -13,7 +13,7 @@ from shlex import quote as quoted
 
 import msgspec
 
-from weigh.errors import SIGNAL_BASE, SchedulerError, StoreError
+from weigh.errors import SIGNAL_BASE, SchedulerError, StoreError, cannot_write, writing
 from weigh.model.job import (
     CANCELLING,
     Elements,
@@ -394,7 +394,7 @@ class LocalScheduler(Scheduler):
             except FileExistsError:
                 continue
             except OSError as error:
-                raise StoreError(f"cannot write {top}: {error.strerror}") from error
+                raise StoreError(cannot_write(top, error)) from error
             return job, os.path.join(top, job)
 
 
@@ -475,8 +475,5 @@ def _number_in_file(path: str) -> int | None:
 
 
 def _write_local_file(path: str, contents: bytes) -> None:
-    try:
-        with open(path, "wb", opener=open_privately) as file:
-            file.write(contents)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    with writing(path), open(path, "wb", opener=open_privately) as file:
+        file.write(contents)

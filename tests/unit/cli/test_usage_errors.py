@@ -57,9 +57,24 @@ def test_a_value_is_missing_or_too_much(verb: str, weigh: CalledWeigh) -> None:
         answer = weigh(verb, name)
         if "put -- before" not in answer[2] and "no command" not in answer[2]:
             _assert_usage(answer, verb, f"{name} needs a value")
+        answer = weigh(verb, name, "--", "a")  # as of a variable that is not set
+        assert answer[0] in (2, 125), name
+        assert not answer[1]
     for name in (*_options(verb, is_flag=True), "--help"):
         if verb != "run":  # where the command is missed first
             _assert_usage(weigh(verb, f"{name}=3"), verb, f"{name} takes no value")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", "a\x1b[31mb", "a\udcffb"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_error_is_one_line_whatever_its_name_holds(
+    verb: str, name: str, weigh: CalledWeigh
+) -> None:
+    for word in (name, f"--{name}"):
+        code, _, err = weigh(verb, word)
+        if code > 1:  # doctor has an answer
+            assert err[:-1].isprintable()
+            assert repr(name)[1:-1] in err or "a\ufffdb" in err
 
 
 @pytest.mark.parametrize("verb", ["cluster", "doctor", "plan", "report", "top"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.errors import cannot_read, why_nothing_is_at
+from weigh.errors import cannot_read, cannot_write, why_nothing_is_at
 
 MISSING = FileNotFoundError(2, "No such file or directory")
 
@@ -35,6 +35,19 @@ def test_a_file_that_may_not_be_read_is_not_looked_for(tmp_path: Path) -> None:
     assert cannot_read(f"{tmp_path}/task.txt", error, "hint").endswith(
         "task.txt: Permission denied"
     )
+
+
+def test_what_helps_follows_from_the_error() -> None:
+    for number, way_out in (
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "free some space"),
+        (errno.ENOENT, "create it first: mkdir -p a"),
+        (errno.EACCES, "choose another -o FILE"),
+    ):
+        error = OSError(number, os.strerror(number))
+        assert cannot_write("a/b", error, "choose another -o FILE") == (
+            f"cannot write a/b: {os.strerror(number)} ({way_out})"
+        )
 
 
 def test_what_cannot_be_reached_is_not_called_missing(tmp_path: Path) -> None:

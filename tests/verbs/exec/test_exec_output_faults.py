@@ -64,9 +64,7 @@ def test_a_failed_call_on_an_output_file_stops_no_other_task(
         assert finished.returncode == int(expected != {0})
     else:  # no file could be created for a later task
         assert (finished.returncode, call) == (125, "open")
-        assert f"cannot write to tasks.txt.out: {os.strerror(number)}" in (
-            finished.stderr
-        )
+        assert f"cannot write tasks.txt.out: {os.strerror(number)}" in (finished.stderr)
 
 
 def test_what_succeeded_with_its_output_safe_is_not_run_again(
@@ -133,7 +131,7 @@ def test_a_file_in_the_place_of_the_output_folder_stops_only_the_launching(
     (batch.folder / "go").touch()
     assert started.wait(30) == 125
     assert started.stderr is not None
-    assert "cannot write to tasks.txt.out: " in started.stderr.read()
+    assert "cannot write tasks.txt.out: " in started.stderr.read()
     assert batch.ran() == ["in", "in", "out", "out"]
     assert batch.ended() == {1: (0, 0), 2: (0, 0)}
 

@@ -25,6 +25,19 @@ def call(*words: str) -> tuple[int, str, str]:
     return code, streams[0].read(), streams[1].read()
 
 
+def test_a_long_name_is_refused_with_the_option_and_none_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work_alone_in(tmp_path, monkeypatch)
+    needs = "--memory", "1G", "--time", "5m"
+    (tmp_path / f"{'é' * 125}.txt").write_text("true\n")
+
+    code, _, err = call("plan", f"{'é' * 125}.txt", *needs)
+    assert (code, err.count("\n"), "--name" in err) == (2, 1, True)
+    assert call("plan", f"{'é' * 125}.txt", "--name", "é" * 100, *needs)[0] == 0
+    assert call("submit", "--on", "local", "--dry-run", *needs, "--", "é" * 250)[0] == 0
+
+
 def files_of(folder: Path) -> list[Path]:
     return list(folder.glob("tasks_*.txt"))
 

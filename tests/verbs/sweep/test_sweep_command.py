@@ -96,7 +96,7 @@ def test_a_full_disk_leaves_what_was_there(weigh: Weigh, tmp_path: Path) -> None
     argv = [*WEIGH, "sweep", "x=2", "--replace", "--", "run", "{x}"]
     full = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *argv]
     done = subprocess.run(full, capture_output=True, text=True, check=False)
-    said = "weigh: tasks.txt: File too large: not written\n"
+    said = "weigh: cannot write tasks.txt: File too large (choose another -o FILE)\n"
     assert (done.returncode, done.stderr) == (125, said)
     assert (tmp_path / "tasks.txt").read_text() == "run 1\n"
     assert {path.name for path in tmp_path.iterdir()} == {"tasks.tsv", "tasks.txt"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import StoreError, UsageError, writing
 from weigh.flow.here import Here
 from weigh.flow.run.channel import with_regions
 from weigh.flow.run.progress import asking, queried_time_left, time_until_limit
@@ -162,10 +162,8 @@ def options_for_then(
         StoreError: the file cannot be written.
     """
     path = f"{finished.report.joblog}.then"
-    try:
+    with writing(path):
         replace_whole_file(path, (finished.then or b"") + b"\n")
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
     tally = finished.result.tally
     return path, replace(
         options,

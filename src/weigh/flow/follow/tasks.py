@@ -121,6 +121,9 @@ def judge_by_log(element_state: ElementState, log: str) -> ElementState:
     weigh exec ends the tasks itself before the time limit, and the scheduler only sees
     that weigh exec exited.
     """
+    if element_state.reason:  # where no element began, what its script printed last
+        reason = _of_shell(element_state.reason)
+        element_state = replace(element_state, reason=reason)
     words = tail_of(log)
     messages = [kind.backend.MESSAGES for kind in KINDS.values()]
     # the scheduler writes this line itself, so it is surer than an exit code

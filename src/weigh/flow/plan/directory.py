@@ -10,7 +10,14 @@ from glob import escape, glob
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import FormatError, StoreError, UsageError, WeighError, close_names
+from weigh.errors import (
+    FormatError,
+    StoreError,
+    UsageError,
+    WeighError,
+    cannot_write,
+    close_names,
+)
 from weigh.model.job import AGAIN, SubmittedJob
 from weigh.model.plan import (
     PLAN_FILE,
@@ -135,8 +142,7 @@ def write(
             check()
             _move_plan_files(written, directory)
     except OSError as error:
-        where = error.filename or directory
-        raise StoreError(f"cannot write {where}: {error.strerror}") from error
+        raise StoreError(cannot_write(error.filename or directory, error)) from error
     finally:
         shutil.rmtree(written, ignore_errors=True)
         with suppress(OSError):  # it has a plan, or was never made

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import StoreError, UsageError, writing
 from weigh.flow.here import Here, here_of
 from weigh.flow.job_scripts import (
     hidden_exit_note,
@@ -42,6 +42,7 @@ from weigh.model.plan import KindForecast, Plan, TogetherRun
 from weigh.model.record import Record
 from weigh.planning.bin_packing import most_work
 from weigh.planning.make_plan import (
+    LONGEST_PLAN_NAME,
     line_run_on_nodes,
     plan_for_target,
     refuse_what_names_no_plan,
@@ -524,13 +525,14 @@ def plan_command(here: Here, options: "SubmitOptions") -> tuple[str, Plan, bool]
     # the line as the plan's writer stores it, to recognise an earlier plan
     written = line_run_on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
     refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
-    try:
+    with writing(top):
         folder, is_new = _command_plan_folder(top, options, written, submitted)
-    except OSError as error:
-        raise StoreError(f"cannot write {top}: {error.strerror}") from error
     try:
         # weigh plan reads a task file, and only its owner may
-        with tempfile.NamedTemporaryFile(prefix="weigh-", suffix=".txt") as file:
+        with (
+            writing("a temporary file"),
+            tempfile.NamedTemporaryFile(prefix="weigh-", suffix=".txt") as file,
+        ):
             file.write(line)
             file.flush()
             plan_options = PlanOptions(
@@ -541,9 +543,6 @@ def plan_command(here: Here, options: "SubmitOptions") -> tuple[str, Plan, bool]
                 nodes=options.nodes,
             )
             return folder, plan_task_file(here, plan_options).plans[0], is_new
-    except OSError as error:
-        where = error.filename or folder
-        raise StoreError(f"cannot write {where}: {error.strerror}") from error
     finally:
         # where planning failed the reserved directory is still empty
         if is_new:
@@ -577,7 +576,8 @@ def _stem(command: Sequence[str]) -> str:
             break
     stem = os.path.splitext(os.path.basename(command[0]))[0]
     kept = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem).strip(".")
-    return kept or "job"
+    # half of what a plan's may have: a number may follow
+    return kept.encode()[: LONGEST_PLAN_NAME // 2].decode(errors="ignore") or "job"
 
 
 def _command_plan_folder(

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import StoreError
+from weigh.errors import StoreError, writing
 from weigh.model.record import Record, RunMeasurement
 from weigh.store import identity, lines, location, shards
 
@@ -42,13 +42,9 @@ class RecordOutputFile:
         self._is_new = path is not None and not os.path.lexists(path)
         if path is None:
             return
-        try:
+        with writing(path, "choose another -o FILE"):
             # appending leaves an earlier record in place until the job has ended
             self._file = open(path, "ab")  # noqa: SIM115 - written after the job
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {path}: {error.strerror} (choose another -o FILE)"
-            ) from error
 
     def write(self, record: Record, warner: WarningCollector) -> None:
         """Replace the content of the file with the record.

@@ -292,7 +292,7 @@ def refuse(lint_findings: Sequence[LintFinding]) -> None:
             lines += _indented(f"{one.effect}{cure} [{one.rule}]", 6)
     if lines:
         head = "not submitted (--no-checks submits it anyway):"
-        raise UsageError("\n".join((head, *lines)))
+        raise UsageError(head, *lines)
 
 
 def _fitting(

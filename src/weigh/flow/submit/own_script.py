@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
-from weigh.errors import NoClusterError, StoreError, UsageError
+from weigh.errors import NoClusterError, UsageError, writing
 from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.here import Here
@@ -457,12 +457,10 @@ def _keep(path: str, text: str) -> None:
     """
     if os.path.exists(path):
         return
-    try:
+    with writing(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         # whole: another submission may do the same now
         replace_whole_file(path, text.encode(errors="surrogateescape"))
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _as_understood(

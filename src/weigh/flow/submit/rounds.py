@@ -41,6 +41,8 @@ from weigh.errors import (
     SubmissionUnknownError,
     UsageError,
     WeighError,
+    cannot_write,
+    writing,
 )
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
@@ -687,7 +689,7 @@ def link_new(path: str, contents: bytes) -> bool:
         # the new name itself is only on disk once its directory is
         _sync_folder(folder)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        raise StoreError(cannot_write(path, error)) from error
     return True
 
 
@@ -718,10 +720,8 @@ def _sync_folder(folder: str) -> None:
 
 
 def _make_round_folder(folder: str) -> None:
-    try:
+    with writing(folder):
         os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make {folder}: {error.strerror}") from error
 
 
 def _read_round_file(path: str, kind: type[_T]) -> _T | None:

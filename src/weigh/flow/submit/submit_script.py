@@ -18,7 +18,14 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
-from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
+from weigh.errors import (
+    SchedulerError,
+    StoreError,
+    UsageError,
+    WeighError,
+    cannot_write,
+    writing,
+)
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import refuse_changed_tasks
@@ -198,7 +205,7 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
         except FileExistsError:  # by an earlier part of the round
             continue
         except OSError as error:
-            raise StoreError(f"cannot write {target}: {error.strerror}") from error
+            raise StoreError(cannot_write(target, error)) from error
     return sent
 
 
@@ -216,7 +223,7 @@ def make_numbered(above: str, stem: str) -> str:
         except FileExistsError:
             number += 1
         except OSError as error:
-            raise StoreError(f"cannot make {folder}: {error.strerror}") from error
+            raise StoreError(cannot_write(folder, error)) from error
         else:
             return folder
 
@@ -227,16 +234,14 @@ def write_script(path: str, text: str, log_folder: str | None = None) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    try:
-        if log_folder is not None:
+    if log_folder is not None:
+        with writing(log_folder):
             os.makedirs(log_folder, exist_ok=True)
+    with writing(path):
         with open(path, "wb", opener=open_privately) as file:
             # file names may hold bytes that are not UTF-8
             file.write(text.encode("utf-8", "surrogateescape"))
         os.chmod(path, os.stat(path).st_mode | 0o100)  # make it executable
-    except OSError as error:
-        where = error.filename or path
-        raise StoreError(f"cannot write {where}: {error.strerror}") from error
 
 
 TOO_LONG = "the array was too long for one job"

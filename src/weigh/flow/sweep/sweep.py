@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from weigh.errors import UsageError, WeighError
+from weigh.errors import StoreError, UsageError, cannot_write
 from weigh.model.plan import Task
 from weigh.render.sweep_lines import State, SweepResult
 from weigh.sweep import table
@@ -225,7 +225,9 @@ def _write_sweep_files(
                 # a link keeps pointing to its file
                 os.replace(new, os.path.realpath(path))
     except OSError as error:
-        raise WeighError(f"{paths[0]}: {error.strerror}: not written") from error
+        raise StoreError(
+            cannot_write(paths[0], error, "choose another -o FILE")
+        ) from error
     finally:
         for new in fresh:
             with suppress(OSError):
