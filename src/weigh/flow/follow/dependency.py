@@ -28,6 +28,7 @@ from weigh.model.record import State
 from weigh.render.resume_lines import FollowingJob
 from weigh.render.status_lines import NeededJob
 from weigh.render.words import STATE_WORDS
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
@@ -59,7 +60,8 @@ def needs_of(
     """
     needs: dict[str, None] = {}
     for name in names:
-        if is_stranger(name, known_jobs):
+        # this machine has no jobs that weigh did not start
+        if scheduler != LOCAL and is_stranger(name, known_jobs):
             needs[name] = None
             continue
         job = jobs_file.find_jobs(known_jobs, name)[-1]

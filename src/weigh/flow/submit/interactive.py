@@ -120,7 +120,7 @@ def interactive(
         FormatError: a settings file does not parse.
     """
     if scheduler == LOCAL:
-        raise UsageError("no scheduler found: tasks run on this machine anyway")
+        raise UsageError("no scheduler answers here: tasks run on this machine anyway")
     kind = KINDS[scheduler]
     job_request = kind.lint.read_flags(job_request)
     live = live_limits(scheduler, (), env=here.env, run_command=run_command)

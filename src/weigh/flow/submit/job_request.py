@@ -7,15 +7,17 @@ compared with what the scheduler recorded.
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from glob import glob
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import FormatError, NoClusterError, UsageError
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
+from weigh.flow.site.ask import ask_scheduler
 from weigh.flow.site.cluster import in_site_words
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import GRACE, reserved_of
@@ -118,8 +120,27 @@ class SubmitOptions(HealOptions, frozen=True, kw_only=True):
 
 
 def where_to(here: Here, options: HealOptions) -> str:
-    """Return the name of the scheduler: the one that is typed, or the first here."""
-    return options.scheduler or schedulers.available_schedulers(here.env)[0]
+    """Return the scheduler: the one that is typed, or the first with a cluster."""
+    if options.scheduler is not None:
+        return options.scheduler
+    *others, last = schedulers.available_schedulers(here.env)
+    for name in others:
+        with suppress(NoClusterError):
+            refuse_without_cluster(here, name)
+            return name
+    return last  # taken as it is
+
+
+def refuse_without_cluster(here: Here, name: str) -> None:
+    """Refuse a scheduler whose commands reach no cluster, by its cheapest query.
+
+    Raises:
+        NoClusterError: they reach none.
+    """
+    kind = KINDS[name]
+    reply = ask_scheduler(kind.probe, env=here.env)
+    if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
+        raise NoClusterError(kind.submits, kind.backend.LOGIN_HINT)
 
 
 def typed_request(

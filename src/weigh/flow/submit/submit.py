@@ -31,6 +31,7 @@ from weigh.flow.submit.job_request import (
     complete_request,
     limits_of,
     notes_on_no_time,
+    refuse_without_cluster,
     typed_request,
     where_to,
 )
@@ -109,14 +110,14 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
             # a dry run sends nothing that could fail, so the cluster is asked; nor can
             # the job to wait for be at a scheduler without one
             if (options.dry_run or options.after) and is_in_doubt:
-                _refuse_without_cluster(here, name)
+                refuse_without_cluster(here, name)
             then = None if options.then is None else _job_for_then(here, options, name)
             try:
                 answer = _PlanSubmission(here, options, name).submit()
             except UsageError:
                 # of rules that do not count, as the job does not go there
                 if is_in_doubt:
-                    _refuse_without_cluster(here, name)
+                    refuse_without_cluster(here, name)
                 raise
             if then is not None:
                 answer = _with_then(here, then, answer)
@@ -185,18 +186,6 @@ def _with_then(here: Here, then: SubmitOptions, answer: SubmitAnswer) -> SubmitA
             raise UsageError(message) from error
         raise SchedulerError(message) from error
     return replace(answer, then=follower.job)
-
-
-def _refuse_without_cluster(here: Here, name: str) -> None:
-    """Refuse a scheduler whose commands reach no cluster, by its cheapest query.
-
-    Raises:
-        NoClusterError: they reach none.
-    """
-    kind = KINDS[name]
-    reply = ask_scheduler(kind.probe, env=here.env)
-    if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
-        raise NoClusterError(kind.submits, kind.backend.LOGIN_HINT)
 
 
 class _PlanSubmission:
@@ -420,7 +409,7 @@ class _PlanSubmission:
                 if not made:
                     raise
                 rest = _words_on_the_rest(made, parts)
-                raise SchedulerError(f"{error}\n{rest}") from error
+                raise SchedulerError(str(error), rest) from error
         if self.needs:
             dependency.await_last_rounds(self.here, made)
         answer = replace(
