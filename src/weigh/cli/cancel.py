@@ -3,7 +3,7 @@
 import click
 
 from weigh.cli import options
-from weigh.cli.submit import notify
+from weigh.cli.options import notify
 from weigh.flow.follow.cancel import cancel_jobs
 from weigh.flow.here import here_now
 from weigh.render.printable import printable_text

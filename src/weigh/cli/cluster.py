@@ -10,8 +10,6 @@ from weigh.render.cluster_lines import (
     cluster_document,
     cluster_screen,
 )
-from weigh.render.columns import fill_by_columns
-from weigh.render.printable import printable_text
 from weigh.schedulers import KINDS
 
 
@@ -35,5 +33,5 @@ def cluster(*, scheduler: str | None, as_json: bool) -> int:
     else:
         click.echo("\n".join(cluster_screen(seen)))
     for note in seen.notes:
-        click.echo(fill_by_columns(f"weigh: {printable_text(note)}", 80), err=True)
+        options.notify(note)
     return 0

@@ -24,6 +24,7 @@ _CLOSE = 0.78  # how alike an option has to be to what was typed, to be offered
 # verb -> what an option may be that weigh does not know
 _UNKNOWN_OPTIONS = {
     **dict.fromkeys(("run", "scan", "sweep", "profile"), "the command goes after --"),
+    "plan": "the scheduler's flags go to weigh submit",
     "submit": "of the scheduler: {}=VALUE",
 }
 # the five verbs of a first job: (module, what --help shows of it, an example)
@@ -380,7 +381,12 @@ def _unknown_option(name: str, context: click.Context, argv: Sequence[str]) -> s
         if isinstance(option, click.Option) and not option.hidden
         for known_name in (*option.opts, *option.secondary_opts)
     ]
-    longer = [known_name for known_name in known if known_name.startswith(name)]
+    longer = [
+        known_name
+        for known_name in known
+        # sbatch's --cpus-per-task is weigh's --cpus
+        if known_name.startswith(name) or name.startswith(f"{known_name}-")
+    ]
     near = longer or close_names(name, known, n=1, cutoff=_CLOSE)
     hints = [f"did you mean {near[0]}?"] if near else []
     if "--" in argv:

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from weigh import request
     from weigh.cli import help_groups
     from weigh.flow import completion
-    from weigh.render import printable
+    from weigh.render import printable, request_lines
 else:  # each is imported when it is first used
     shell_completion = lazy_module("click.shell_completion")
     completion = lazy_module("weigh.flow.completion")
     help_groups = lazy_module("weigh.cli.help_groups")
     request = lazy_module("weigh.request")
     printable = lazy_module("weigh.render.printable")
+    request_lines = lazy_module("weigh.render.request_lines")
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -149,6 +150,12 @@ TIME_TEXT = ParsedQuantity("time", _time_as_typed, as_text=True)
 def warn_on_stderr(line: str) -> None:
     """Print a line about the work next to the answer of a verb."""
     click.echo(printable.weigh_line(line), nl=False, err=True)
+
+
+def notify(line: str) -> None:
+    """Print a note to standard error, folded."""
+    for part in request_lines.folded_lines(printable.weigh_line(line), printable.WIDTH):
+        click.echo(part, err=True)
 
 
 # Options of one meaning are spelled the same in every verb: this is the table.

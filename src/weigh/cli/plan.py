@@ -12,9 +12,9 @@ from weigh.flow.here import here_now
 from weigh.flow.plan.plan import PlanAnswer, plan_task_file
 from weigh.flow.run.run_measured import InterruptedRun
 from weigh.planning.options import ALL, PlanOptions, node_size
-from weigh.render.columns import fill_by_columns
 from weigh.render.plan_lines import chosen_gpu_line, plan_json, plan_screen_lines
 from weigh.render.printable import printable_text
+from weigh.render.request_lines import folded_note_lines
 from weigh.sweep.quoting import shell_line
 
 _COUNT = options.BoundedCount()
@@ -131,11 +131,8 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     for line in plan_screen_lines(answer.plans, answer.forecasts):
         click.echo(line)
     sys.stdout.flush()  # the plan before the notes, where both reach one terminal
-    for note in answer.notes:
-        click.echo(
-            fill_by_columns(f"  {printable_text(note)}", 80, subsequent_indent="    "),
-            err=True,
-        )
+    for line in folded_note_lines(answer.notes, indent="  "):
+        click.echo(line, err=True)
     for line in _next_lines_of_plan(answer, chosen):
         click.echo(line)
     return _exit_code_of_plan(answer)

@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from weigh.cli import options
-from weigh.cli.options import SIZE_TEXT, TIME_TEXT
-from weigh.cli.submit import notify
+from weigh.cli.options import SIZE_TEXT, TIME_TEXT, notify
 from weigh.flow.follow.resume import resume_unfinished_tasks
 from weigh.flow.here import here_of
 from weigh.planning.resume_policy import ResumeOptions

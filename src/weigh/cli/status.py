@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weigh.cli import options
-from weigh.cli.submit import notify
+from weigh.cli.options import notify
 from weigh.errors import UsageError
 from weigh.flow.follow.status import standings_of_jobs
 from weigh.flow.here import here_now

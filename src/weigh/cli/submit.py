@@ -9,15 +9,13 @@ from typing import Any
 import click
 
 from weigh.cli import options
-from weigh.cli.options import SIZE_TEXT, TIME_TEXT
+from weigh.cli.options import SIZE_TEXT, TIME_TEXT, notify
 from weigh.errors import CommandNotFoundError, UsageError, why_nothing_is_at
 from weigh.flow.here import here_now
 from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.job_request import HealOptions, SubmitOptions
 from weigh.flow.submit.submit import submit_plan
 from weigh.model.job import JobSetup
-from weigh.render.printable import WIDTH
-from weigh.render.request_lines import folded_lines
 from weigh.render.submit_lines import (
     SubmitAnswer,
     command_lines,
@@ -202,12 +200,6 @@ def _typed_job_setup(texts: tuple[str, ...], *, checks: bool) -> JobSetup:
         container=next(iter(named.get("container", ())), None),
         checks=checks,
     )
-
-
-def notify(line: str) -> None:
-    """Print a note to standard error, folded."""
-    for part in folded_lines(f"weigh: {line}", WIDTH):
-        click.echo(part, err=True)
 
 
 @click.command(cls=SubmitCommand, context_settings=options.SETTINGS)

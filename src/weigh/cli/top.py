@@ -78,10 +78,7 @@ def _print_gpus(*, as_json: bool) -> int:
     for line in () if as_json else gpu_lines.gpu_list(listing.gpus):
         click.echo(line)
     for note in listing.notes:
-        click.echo(
-            columns.fill_by_columns(f"weigh: {printable.printable_text(note)}", 80),
-            err=True,
-        )
+        options.notify(note)
     return 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
-from weigh.render.columns import TableColumn, fill_by_columns, table_lines
+from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import (
     WIDTH,
     indented_json,
@@ -15,7 +15,7 @@ from weigh.render.printable import (
     shortened_from_start,
     shortened_text,
 )
-from weigh.render.request_lines import folded_lines
+from weigh.render.request_lines import folded_lines, folded_note_lines
 from weigh.render.words import task_parameters_text
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.words import format_ranges
@@ -83,10 +83,7 @@ def check_screen(check: CheckedTasks) -> Iterator[str]:
     yield from table_lines(check.trials, _TRIAL_COLUMNS)
     for alike in _equal_failures(check.trials):
         yield from _failure_lines(alike)
-    for note in check.notes:
-        yield fill_by_columns(
-            f"  {printable_text(note)}", WIDTH, subsequent_indent="    "
-        )
+    yield from folded_note_lines(check.notes, indent="  ")
     yield from _check_conclusion(check)
 
 

@@ -50,11 +50,6 @@ def wrap_by_columns(screen_text: str, width: int, **options: Any) -> list[str]: 
     return [line.replace(_FILLER, "") for line in lines]
 
 
-def fill_by_columns(screen_text: str, width: int, **options: Any) -> str:  # noqa: ANN401 - textwrap's
-    """Fold a text as :func:`textwrap.fill` does, by columns instead of characters."""
-    return "\n".join(wrap_by_columns(screen_text, width, **options))
-
-
 def table_lines(
     rows: Sequence[Any], columns: Sequence[TableColumn], width: int = WIDTH
 ) -> Iterator[str]:

@@ -14,7 +14,7 @@ from weigh.render.printable import (
     short_command,
     shortened_text,
 )
-from weigh.render.request_lines import folded_lines
+from weigh.render.request_lines import folded_note_lines
 from weigh.units import (
     count_with_noun,
     format_brief,
@@ -138,8 +138,7 @@ def comparison_text(comparison: RunComparison) -> str:
     lines.append(f"  {'':<17}{'median':>9}   spread")
     for row in comparison.rows:
         lines += _figure_lines(row)
-    for note in comparison.notes:
-        lines += [f"  {line}" for line in folded_lines(printable_text(note), WIDTH - 2)]
+    lines += folded_note_lines(comparison.notes, indent="  ")
     return "\n".join(lines)
 
 

@@ -20,10 +20,10 @@ from weigh.model.record import Request
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import WIDTH, indented_json, range_text
 from weigh.render.request_lines import (
+    folded_note_lines,
     lines_behind_name,
     named_lines,
     packed_lines,
-    request_note_lines,
 )
 from weigh.units import (
     count_with_noun,
@@ -317,7 +317,7 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
     yield from named_lines("pays", words, indent=2, name_width=11)
     lines = packed_lines(cpu_scan.request, scheduler, WIDTH - len(_INDENT))
     yield from lines_behind_name("request", lines, name_width=11)
-    yield from request_note_lines(cpu_scan.request.notes, indent=_INDENT)
+    yield from folded_note_lines(cpu_scan.request.notes, indent=_INDENT)
 
 
 _SCALING_COLUMNS = (

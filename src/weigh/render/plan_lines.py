@@ -19,8 +19,8 @@ from weigh.model.plan import (
 from weigh.planning.bin_packing import most_work
 from weigh.planning.queue_order import AT_ONCE, time_to_start
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import WIDTH, indented_json, printable_text
-from weigh.render.request_lines import folded_lines
+from weigh.render.printable import indented_json, printable_text
+from weigh.render.request_lines import folded_note_lines
 from weigh.render.words import element_request_text
 from weigh.request import LEAST_TIME, RUNNER_MEMORY, round_time
 from weigh.units import (
@@ -74,7 +74,7 @@ def _task_needs_lines(plan: Plan) -> Iterator[str]:
             above = f", with {_headroom_percent_text(plan.headroom)} headroom"
             above += _fit_bound_suffix(plan)
         text = f"{count_with_noun(plan.tasks, 'task')}{each} {needs}{runs}{above}"
-        yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
+        yield from folded_note_lines([text], indent="  ")
         return
     yield (
         f"  {count_with_noun(plan.tasks, 'task')} of {len(rows):,} kinds, "
@@ -243,7 +243,7 @@ def _element_lines(plan: Plan, tasks: str) -> Iterator[str]:
     # a typed --memory grows by it, which is seen in small ones
     if 0 < (plan.request.memory or 0) < _SHOWN_RUNNERS * RUNNER_MEMORY:
         text += f" ({RUNNER_MEMORY // MIB} MiB for weigh)"
-    yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
+    yield from folded_note_lines([text], indent="  ")
 
 
 def _pull_queue_lines(plan: Plan, queue: PlannedQueue) -> Iterator[str]:
@@ -257,7 +257,7 @@ def _pull_queue_lines(plan: Plan, queue: PlannedQueue) -> Iterator[str]:
             f"{format_limit(limit)}, as each task waits its turn, and starts only if "
             f"{format_duration(needed)} are left (twice the longest)"
         )
-        yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
+        yield from folded_note_lines([text], indent="  ")
     if queue.expected is not None:
         about = format_duration(queue.expected)
         most = len(plan.elements)

@@ -34,9 +34,9 @@ from weigh.render.printable import (
 )
 from weigh.render.request_lines import (
     any_layout_notes,
+    folded_note_lines,
     lines_behind_name,
     packed_lines,
-    request_note_lines,
 )
 from weigh.request import why_no_request
 from weigh.schedulers import kind_or_first
@@ -527,7 +527,7 @@ def _run_request_lines(
     # of a single run the first note is what the hint and the next step have
     notes = request.notes[1:] if is_only_run else request.notes
     notes = (*any_layout_notes(request, scheduler), *notes)
-    yield from request_note_lines(notes, indent=_INDENT)
+    yield from folded_note_lines(notes, indent=_INDENT)
     if is_only_run and record.allocation is None:
         yield f"  {'next':<{_NAME}}{_NEXT}"
 

@@ -75,14 +75,12 @@ def any_layout_notes(request: Request, form: str | None = None) -> tuple[str, ..
     return (f"or, on any nodes: {' '.join(flags)}",) if flags else ()
 
 
-def request_note_lines(
-    request_notes: Sequence[str], *, indent: str = ""
-) -> tuple[str, ...]:
-    """Write a request's notes, folded to 80 columns after *indent*."""
+def folded_note_lines(notes: Sequence[str], *, indent: str = "") -> tuple[str, ...]:
+    """Write notes, folded to 80 columns after *indent*."""
     return tuple(
         indent + line
-        for note in request_notes
-        for line in folded_lines(note, WIDTH - len(indent))
+        for note in notes
+        for line in folded_lines(printable_text(note), WIDTH - len(indent))
     )
 
 

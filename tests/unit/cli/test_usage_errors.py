@@ -48,6 +48,19 @@ def test_an_unknown_option_is_named_with_the_nearest(
     _assert_usage(weigh(verb, "--xyzzy"), verb, "no such option: --xyzzy")
 
 
+def test_a_flag_of_a_scheduler_is_named_with_its_option_or_verb(
+    weigh: CalledWeigh,
+) -> None:
+    for flag, way_out in (
+        ("--cpus-per-task=4", "did you mean --cpus?"),
+        ("--gpus-per-node=1", "did you mean --gpus?"),
+        ("--mem=4G", "did you mean --memory?"),
+        ("--partition=gpu", "the scheduler's flags go to weigh submit"),
+    ):
+        text = f"no such option: {flag.partition('=')[0]} ({way_out})"
+        _assert_usage(weigh("plan", flag), "plan", text)
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_value_is_missing_or_too_much(verb: str, weigh: CalledWeigh) -> None:
     # --interactive has a value that may be left out: then it becomes the shell

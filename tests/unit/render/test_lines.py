@@ -10,7 +10,7 @@ from some_runs import a_peak, a_run
 
 from weigh.model.record import Request, SampleSeries
 from weigh.render.record_lines import render_summary
-from weigh.render.request_lines import FORMS, request_form_lines, request_note_lines
+from weigh.render.request_lines import FORMS, folded_note_lines, request_form_lines
 from weigh.review.runs import run_of
 from weigh.units import MIB
 
@@ -29,7 +29,7 @@ def test_every_form_writes_every_request(request: Request, form: str) -> None:
 
 @given(st.lists(st.text(alphabet="abc déf", max_size=200), max_size=3))
 def test_notes_fold_at_80_columns_and_lose_no_word(notes: list[str]) -> None:
-    lines = request_note_lines(notes, indent="   ")
+    lines = folded_note_lines(notes, indent="   ")
 
     words = " ".join(notes).split()
     assert " ".join(lines).split() == words

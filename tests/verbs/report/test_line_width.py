@@ -7,7 +7,6 @@ from called_weigh import called_apart, called_here, work_alone_in
 
 from weigh.render.columns import (
     TableColumn,
-    fill_by_columns,
     table_lines,
     wrap_by_columns,
 )
@@ -23,7 +22,7 @@ def test_text_is_cut_and_folded_by_columns(width: int) -> None:
     assert width_of(shortened_text(WIDE, width)) <= width
     assert max(map(width_of, wrap_by_columns(WORDS, width))) <= width
     assert max(map(width_of, folded_lines(WORDS, width))) <= width
-    assert fill_by_columns(WORDS, width).split() == WORDS.split()
+    assert " ".join(folded_lines(WORDS, width)).split() == WORDS.split()
 
 
 def test_a_table_of_columns_that_cannot_shrink_is_cut() -> None:

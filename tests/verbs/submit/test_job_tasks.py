@@ -155,6 +155,12 @@ def test_an_element_is_judged_by_the_end_of_its_log(tmp_path: Path, end: str) ->
     assert f"{judged.state}{why}" == expected
 
 
+def test_why_an_element_never_began_is_shown_without_the_folder(tmp_path: Path) -> None:
+    why = "job.sh: line 14: no/bin/activate: No such file or directory"
+    state = ElementState(state="FAILED", reason=f"/home/u/plan/t/sent/w1/{why}")
+    assert judge_by_log(state, str(tmp_path / "none")).reason == why
+
+
 def keep_attempt(
     folder: Path, job: SubmittedJob, attempt: int, remaining: float
 ) -> None:

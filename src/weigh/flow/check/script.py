@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from weigh.errors import UsageError, WeighError
+from weigh.errors import UsageError, cannot_read
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import live_limits, site_flags, site_requires
@@ -52,7 +52,6 @@ def check_here(
 
     Raises:
         UsageError: there is no such file, it is no text, or no such form.
-        WeighError: it cannot be read.
         FormatError: a settings file does not parse.
     """
     text = read_script_file(os.path.join(here.cwd, path), path)
@@ -196,8 +195,7 @@ def read_script_file(full: str, path: str) -> str:
     """Return the text of the job script at *full*, called *path* by the user.
 
     Raises:
-        UsageError: there is no such file, or it is no text.
-        WeighError: it cannot be read.
+        UsageError: there is no such file, it is no text, or cannot be read.
     """
     try:
         found = os.stat(full)
@@ -210,7 +208,7 @@ def read_script_file(full: str, path: str) -> str:
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UsageError(f"no such file: {path}") from error
     except OSError as error:
-        raise WeighError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UsageError(cannot_read(path, error)) from error
 
 
 def _kind(path: str) -> PathKind:

@@ -146,7 +146,7 @@ def request_answer_of(
             records=tuple(record.id for record in records),
             history=history,
         ),
-        notes=request_lines.request_note_lines(
+        notes=request_lines.folded_note_lines(
             (*request_lines.any_layout_notes(request, dialect), *request.notes),
             indent="# ",
         ),
