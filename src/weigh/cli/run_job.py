@@ -17,7 +17,7 @@ from weigh.flow.run.run import WatchedCommand, request_from_run
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import script_trouble
 from weigh.model.record import Record
-from weigh.schedulers import schedulers_on_path
+from weigh.schedulers import installed_scheduler
 
 if TYPE_CHECKING:
     from weigh import units
@@ -127,14 +127,15 @@ def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -
     # a job's GPUs are named by its allocation, or by this variable
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = shall_use_colour(sys.stderr)
-    allocation = record.allocation
-    installed = next(iter(schedulers_on_path(os.environ)), None)
+    scheduler = installed_scheduler(os.environ)
+    if record.allocation is not None:
+        scheduler = record.allocation.scheduler
     text = record_lines.render_summary(
         record,
         request,
         colour=colour,
         gpus_allocated=has_allocation,
-        scheduler=installed if allocation is None else allocation.scheduler,
+        scheduler=scheduler,
     )
     _print_run_line(text, is_coloured=colour)
 

@@ -1,5 +1,6 @@
 """``weigh scan``: options, and the estimate of new runs or of existing records."""
 
+import os
 import shlex
 from typing import Any
 
@@ -18,6 +19,7 @@ from weigh.render.estimate_lines import (
     scaling_json,
     scaling_lines,
 )
+from weigh.schedulers import installed_scheduler
 
 _ALL = "all"
 # options that have no effect where nothing runs
@@ -150,7 +152,7 @@ def _scan_cpus(options: ScanOptions, *, as_json: bool) -> int:
     if as_json:
         click.echo(scaling_json(done))
     else:
-        for line in scaling_lines(done):
+        for line in scaling_lines(done, installed_scheduler(os.environ)):
             click.echo(line)
     return done.exit_code
 
@@ -193,6 +195,7 @@ def _print_scan_answer(
     else:
         for line in estimate_screen_lines(
             record_scan_answer.advice,
+            scheduler=installed_scheduler(os.environ),
             request=record_scan_answer.request,
             narrow=record_scan_answer.narrow,
         ):

@@ -46,12 +46,16 @@ _STEPS = (
 
 
 def estimate_screen_lines(
-    advice: ScanAdvice, *, request: Request | None = None, narrow: str | None = None
+    advice: ScanAdvice,
+    *,
+    scheduler: str,
+    request: Request | None = None,
+    narrow: str | None = None,
 ) -> Iterator[str]:
     """Yield the lines of the screen, the answers last.
 
-    *request* is for the target, or else for the recommended size; *narrow* is the
-    command that narrows the ranges.
+    *request* is for the target, or else for the recommended size, as *scheduler* writes
+    it; *narrow* is the command that narrows the ranges.
     """
     yield from _measured_sizes_table(advice)
     yield ""
@@ -60,7 +64,7 @@ def estimate_screen_lines(
     yield from _speed_lines(advice)
     yield from _constant_quantity_lines(advice)
     yield from _labelled_lines("grows", list(_growth_shape_texts(advice.estimate)))
-    request_rows = tuple(_estimate_request_lines(advice, request))
+    request_rows = tuple(_estimate_request_lines(advice, request, scheduler))
     if advice.recommended is not None:
         yield from _labelled_lines(
             "recommended", _recommendation_texts(advice, advice.recommended)
@@ -235,10 +239,10 @@ def _recommendation_texts(advice: ScanAdvice, size_need: SizeNeed) -> list[str]:
 
 
 def _estimate_request_lines(
-    advice: ScanAdvice, request: Request | None
+    advice: ScanAdvice, request: Request | None, scheduler: str
 ) -> Iterator[str]:
     if request is not None:
-        lines = packed_lines(request, None, WIDTH - 15)
+        lines = packed_lines(request, scheduler, WIDTH - 15)
         yield from lines_behind_name("request", lines, name_width=_LABEL)
     elif advice.target is not None:
         yield from _labelled_lines(
@@ -301,7 +305,7 @@ def _labelled_lines(item_name: str, texts: Sequence[str]) -> Iterator[str]:
 _INDENT = " " * 13
 
 
-def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterator[str]:
+def scaling_lines(cpu_scan: CpuScan, scheduler: str) -> Iterator[str]:
     """Write the times, and the request for the CPUs that pay."""
     if cpu_scan.rows:
         yield from table_lines(cpu_scan.rows, _SCALING_COLUMNS)

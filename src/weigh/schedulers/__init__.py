@@ -62,6 +62,11 @@ def schedulers_on_path(env: Mapping[str, str]) -> list[str]:
     ]
 
 
+def installed_scheduler(env: Mapping[str, str]) -> str:
+    """Return the first scheduler on PATH; the first of the table if none is."""
+    return next(iter(schedulers_on_path(env)), next(iter(SUBMITS)))
+
+
 def kind_of_job(env: Mapping[str, str]) -> "SchedulerKind | None":
     """Return the scheduler whose job this process runs in; None outside a job."""
     # in the order of the table: a job inside a job is that of the first scheduler

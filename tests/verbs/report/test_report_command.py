@@ -16,7 +16,7 @@ from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 from some_requests import a_submitted_job
 from some_runs import keep_runs
 from transcript import check_transcript
-from written_programs import room_for
+from written_programs import room_for, write_program
 
 from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.report.runs import runs_of_view
@@ -84,6 +84,22 @@ def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
     own, regions = done.stdout.splitlines()
     assert json.loads(own) == json.loads(say("report", JOB, "--json")[1])
     assert regions == "ProgramRegions"
+
+
+def test_a_run_of_no_job_is_advised_in_the_flags_of_the_scheduler_that_is_here(
+    root: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(root, 1, parameters={"n": 1})
+    measured(root, 2, parameters={"n": 2})
+    for name, flags in (("sbatch", "--time="), ("qsub", "-l h_rt=")):
+        monkeypatch.setenv("PATH", str(tmp_path / name))
+        write_program(tmp_path / name / name, "exit 1")
+        for words in (
+            ("report", "last"),
+            ("scan", "n", "--from", "all", "--target", "3"),
+        ):
+            code, out, err = say(*words)
+            assert (code, flags in out) == (0, True), (words, out, err)
 
 
 def test_a_sweep_run_here_is_reported_by_its_own_figures_and_parameters(

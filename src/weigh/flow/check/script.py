@@ -14,7 +14,7 @@ from weigh.errors import UsageError, cannot_read
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import live_limits, site_flags, site_requires
-from weigh.flow.site.schedulers import current_user, installed_scheduler
+from weigh.flow.site.schedulers import current_user
 from weigh.model.lint import (
     CheckedScript,
     CommandPlace,
@@ -23,7 +23,7 @@ from weigh.model.lint import (
     ScriptFacts,
 )
 from weigh.probe.filesystem import read_disk
-from weigh.schedulers import KINDS
+from weigh.schedulers import KINDS, installed_scheduler
 from weigh.schedulers.kind import LiveAnswers, SchedulerLint
 from weigh.schedulers.lint.case import note, problem
 from weigh.schedulers.lint.environment_rules import BARE_PATH

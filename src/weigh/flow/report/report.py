@@ -52,7 +52,7 @@ from weigh.review.runs import (
     runs_of_records,
 )
 from weigh.review.summary import ReportFindings, compose_report
-from weigh.schedulers import KINDS, accounting
+from weigh.schedulers import KINDS, accounting, find_kind, installed_scheduler
 from weigh.schedulers.accounting import read_tables
 from weigh.schedulers.command import run_scheduler_command
 from weigh.schedulers.reachable import element_numbers_of
@@ -120,10 +120,12 @@ def gather_report_material(here: Here, name: str, store: RecordStore) -> ReportM
     # runs whose weigh is gone get their record first
     finalise_interrupted(store.root, store.machine)
     found = _report_material(here, name, store)
-    return msgspec.structs.replace(
-        found,
-        request=None if found.job else _for_target(here, name, found, store),
-    )
+    if find_kind(found.requested.scheduler) is None:  # measured outside of a job
+        of_site = installed_scheduler(here.env)
+        requested = msgspec.structs.replace(found.requested, scheduler=of_site)
+        found = msgspec.structs.replace(found, requested=requested)
+    request = None if found.job else _for_target(here, name, found, store)
+    return msgspec.structs.replace(found, request=request)
 
 
 def _report_material(here: Here, name: str, store: RecordStore) -> ReportMaterial:
@@ -224,7 +226,7 @@ def _for_target(
     if scan is None or scan.target is None:
         return None
     found = answer_of_scan(records, scan, here.settings.gpus)
-    return None if found is None else request_note(found, material.scheduler)
+    return None if found is None else request_note(found, material.requested.scheduler)
 
 
 def _job_called(

@@ -16,7 +16,6 @@ from weigh.flow.records.records import (
 )
 from weigh.flow.request.growth import carry_on, parse_job_steps
 from weigh.flow.site.cluster import site_flags
-from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, SubmittedJob
 from weigh.model.record import Record, Request, RunOutcome, SiteFlags
 from weigh.render import request_lines
@@ -27,7 +26,7 @@ from weigh.request import (
     parse_headroom,
     why_no_request,
 )
-from weigh.schedulers import find_kind, kind_or_first
+from weigh.schedulers import find_kind, installed_scheduler, kind_or_first
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST, find_all
 from weigh.store.past_calls import StoredScan, last_scan, read_exec_runs

@@ -13,7 +13,12 @@ from weigh.errors import WeighError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.output import own_output_files
 from weigh.model.record import Allocation, RunMeasurement
-from weigh.schedulers import end_from_environment, kind_of_job, kind_or_first
+from weigh.schedulers import (
+    KINDS,
+    end_from_environment,
+    installed_scheduler,
+    kind_of_job,
+)
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
@@ -87,7 +92,7 @@ def _answer_on_time_left(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
 
 def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
     """Return the function that formats a time limit as this scheduler's option."""
-    text = (kind_of_job(env) or kind_or_first(None)).text
+    text = (kind_of_job(env) or KINDS[installed_scheduler(env)]).text
     return lambda seconds: text.OPTIONS.time.format(text.format_time(round(seconds)))
 
 

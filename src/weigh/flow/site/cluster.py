@@ -14,7 +14,7 @@ from weigh.config import SettingKind
 from weigh.errors import FormatError, SchedulerError, UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler, query
-from weigh.flow.site.schedulers import current_user, installed_scheduler
+from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import (
     ClusterJob,
     ClusterNode,
@@ -25,7 +25,7 @@ from weigh.model.cluster import (
 )
 from weigh.model.job import JobRequest
 from weigh.model.record import SiteComplexes, SiteFlags
-from weigh.schedulers import KINDS, schedulers_on_path
+from weigh.schedulers import KINDS, installed_scheduler, schedulers_on_path
 from weigh.schedulers.command import query_environment
 from weigh.schedulers.kind import LiveAnswers
 from weigh.schedulers.reachable import queried_limits

@@ -13,7 +13,6 @@ from weigh.schedulers import (
     KINDS,
     SUBMITS,
     client,
-    kind_or_first,
     schedulers_on_path,
 )
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
@@ -39,11 +38,6 @@ def available_schedulers(env: Mapping[str, str]) -> list[str]:
     if not may_be_login_node(env, commands, [*JOB_VARIABLES.values()]):
         names.append(LOCAL)
     return names
-
-
-def installed_scheduler(env: Mapping[str, str]) -> str:
-    """Return the scheduler whose command is on PATH; the table's first if none is."""
-    return kind_or_first(next(iter(schedulers_on_path(env)), None)).name
 
 
 def reach(here: Here, name: str) -> Scheduler:
