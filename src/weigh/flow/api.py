@@ -13,6 +13,7 @@ from weigh.errors import (
     FormatError,
     UsageError,
     WeighError,
+    writing,
 )
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import Record, Request, Usage
@@ -93,12 +94,8 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
     options += [] if interval is None else [f"--interval={interval}"]
     options += [] if wait_orphans else ["--no-wait-orphans"]
     options += [_checked_parameter(*pair) for pair in (parameters or {}).items()]
-    try:
+    with writing("a temporary folder", "TMPDIR can name one"):
         folder = tempfile.TemporaryDirectory(prefix="weigh-")
-    except OSError as error:
-        raise WeighError(
-            f"run: no temporary folder: {error.strerror}; TMPDIR can name one"
-        ) from error
     with folder:
         path = os.path.join(folder.name, "record.json")
         # the options hold values of the caller, too, so they are checked like words

@@ -95,9 +95,12 @@ def refuse_unsent(job_name: str) -> None:
     for folder in (job_name, os.path.join("plan", job_name)):
         if job_name != LAST and os.path.isfile(os.path.join(folder, "plan.json")):
             way_out = f"weigh submit {shlex.quote(folder)}"
-            # its store is gone, or another user's
             if os.path.isdir(os.path.join(folder, "sent")):
-                way_out += " --again"
+                project = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+                if os.path.samefile(project, os.curdir):
+                    way_out += " --again"  # its store is gone, or another user's
+                else:
+                    way_out = f"cd {shlex.quote(project)}"
             raise UsageError(f"{job_name} was not submitted from here: {way_out}")
 
 

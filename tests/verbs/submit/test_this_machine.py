@@ -81,6 +81,21 @@ def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     assert "would run on this machine (no cluster: sbatch, qsub" in err
 
 
+def test_a_plan_of_another_project_is_followed_there_and_not_sent_again(
+    here: Weigh,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = os.path.abspath(here.plan("true"))
+    here.submit(plan)
+    monkeypatch.delenv("WEIGH_DIR", raising=False)
+    monkeypatch.chdir(tmp_path_factory.mktemp("other"))
+
+    code, _, err = here("status", plan)
+
+    assert (code, err.endswith(f": cd {here.folder}\n")) == (2, True), err
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_elements_run_side_by_side_each_with_the_threads_of_its_own_cpus(
     here: Weigh,

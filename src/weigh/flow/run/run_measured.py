@@ -20,6 +20,7 @@ from weigh.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
     WeighError,
+    writing,
 )
 from weigh.model.record import Record, RunMeasurement
 from weigh.store import identity, shards
@@ -77,10 +78,8 @@ class MeasuredRun:
         self.log = log
         argv: list[str | bytes] = [*weigh_run("-q", "-o", record, *options), *command]
         environ = None if env is None else dict(env)
-        try:
+        with writing(log or ""):
             output = None if log is None else open(log, "wb")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise WeighError(f"{log}: {error.strerror}") from error
         try:
             self.process = subprocess.Popen(
                 argv,
