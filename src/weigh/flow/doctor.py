@@ -282,7 +282,7 @@ def settings_checks(here: Here) -> Iterator[DoctorCheck]:
     for name in sorted(here.env):
         key = name.removeprefix(config.PREFIX)
         if key != name and key not in known:
-            near = close_names(key, known, n=1, cutoff=_ALIKE)
+            near = close_names(key, known, cutoff=_ALIKE)
             lines += [
                 f"{name} is no setting (did you mean {config.PREFIX}{n}?)" for n in near
             ]
