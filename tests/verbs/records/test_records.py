@@ -81,7 +81,8 @@ def several(root: str) -> None:
     gpu = GpuUsage(uuid="u", name="V100", peak_memory=2 << 30, source="NVML")
     usage = msgspec.structs.replace(usage, gpus=(gpu,))
     code = CodeProvenance("0123456789abcdef", "3.11.7", "1.0")
-    keep(root, "aaaaaaaa1001", label="gpu", usage=usage, provenance=code)
+    ended = {"state": "FAILED", "signal": 9, "exit_code": None}
+    keep(root, "aaaaaaaa1001", label="gpu", usage=usage, provenance=code, **ended)
     train = ProgramPhase("train", 0, calls=3, start=0.0, end=3.0, wall_time=2.5)
     ranks = tuple(RecordedRank(rank=n, peak_memory=(2 + n) << 30) for n in (0, 1))
     newer = {"started": "2026-11-22T10:00:00Z", "phases": (train,), "ranks": ranks}
