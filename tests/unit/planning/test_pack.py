@@ -154,10 +154,6 @@ def test_a_bin_takes_as_long_as_its_slowest_item() -> None:
     assert pack_items([slow, unknown], BinCapacity(cpus=2)).bins[0].time is None
 
 
-def test_without_any_limit_everything_runs_side_by_side() -> None:
-    assert len(pack_items([TaskNeed(), TaskNeed(cpus=3)], BinCapacity()).bins) == 1
-
-
 @pytest.mark.parametrize("item", [TaskNeed(cpus=0), TaskNeed(gpu_memory=-1)])
 def test_an_item_of_less_than_nothing_is_refused(item: TaskNeed) -> None:
     with pytest.raises(ValueError, match="at least 1"):

@@ -155,10 +155,8 @@ def test_a_figure_that_stands_at_its_end_gives_no_end() -> None:
     for n in range(101):
         reader.feed(f"scanned {n}%\n".encode(), n / 10)
     # at once, and a counter that was met at its end: of its steps nothing is known
-    for ended, step_time in (
-        (reader.forecast(10.0), 0.1),
-        (found_in(["step 3 of 3\n"]), 0),
-    ):
+    met = found_in(["step 3 of 3\n"])
+    for ended, step_time in (reader.forecast(10.0), 0.1), (met, 0):
         assert time_left(ended) == (0, 0, 0)
         assert ended
         assert ended.step_time == pytest.approx(step_time)
