@@ -70,8 +70,8 @@ class WeighError(Exception):
     exit_code = WEIGH_FAILED
 
     def __str__(self) -> str:
-        """Return all lines."""
-        return "\n".join(self.args)
+        """Return all lines as one, as of a note."""
+        return " ".join(line.strip() for line in self.args)
 
 
 class UsageError(WeighError):
