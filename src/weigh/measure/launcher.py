@@ -295,7 +295,7 @@ def launch_error(name: str, number: int) -> WeighError:
     """Return the error for *name*, which did not start; *number* is the errno."""
     path = _program_file(name)
     if number == _ENOENT:
-        why = f"command not found: {name}{_program_suggestion(name)}"
+        why = f"command not found: {name or repr(name)}{_program_suggestion(name)}"
         if path is not None:
             why = script_trouble(name) or f"{name}: {_missing_part(path)}"
         return CommandNotFoundError(why)

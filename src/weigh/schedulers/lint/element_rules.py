@@ -278,9 +278,11 @@ def _possible_input_files(command: ShellCommand) -> Iterator[tuple[str, bool]]:
     before = ""
     for place, word in enumerate(command.words[1:]):
         flag, equals, value = word.partition("=")
-        if not equals or not flag.startswith("-"):
+        if equals and flag.startswith("-"):
+            before = ""  # it has its value: what follows is another's
+        else:
             flag, value = before, word
-        before = word if word.startswith("-") else ""
+            before = word if word.startswith("-") else ""
         if _WRITES.search(flag.lower()):
             continue
         is_first = command.name in _READERS and not place
