@@ -12,7 +12,7 @@ from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import PeakMemory
 from weigh.probe.proc import ProcessReading
-from weigh.units import MIB
+from weigh.units import KIB, MIB
 
 FLOOR = 10 * MIB
 H = HUNDRED
@@ -421,14 +421,17 @@ def test_an_account_with_an_older_mark_has_not_seen_a_larger_process() -> None:
     assert peak.certainty == "guessed"
 
 
-def test_a_process_that_grew_after_a_count_leaves_its_error_in_the_bound() -> None:
+@pytest.mark.parametrize(("grown", "above"), [(H, H), (KIB, 0)])  # a page shows nothing
+def test_a_process_that_grew_after_a_count_leaves_its_error_in_the_bound(
+    grown: int, above: int
+) -> None:
     tracker = PeakTracker(0)
     held = MemoryHolding(4 * H, 0, 0, low=4 * H - MIB, high=4 * H + 8 * MIB)
     tracker.look(1.0, FORKS, held)
-    tracker.reap(3 * H)
+    tracker.reap(2 * H + grown)
     tracker.finish(2.0)
     peak = peak_of(tracker)
-    assert (peak.value, peak.high) == (5 * H, 5 * H + 8 * MIB)
+    assert (peak.value, peak.high) == (4 * H + grown, 4 * H + 8 * MIB + above)
 
 
 def test_a_fork_that_grew_after_the_last_look_may_have_copied_what_it_shared() -> None:
