@@ -277,8 +277,7 @@ class PeakTracker:
         unseen_spike = top.held.most_spike - top.held.spike
         if top.held.is_account and unseen_spike > material_change(value):
             certainty = "counted"  # between looks only marks of processes show more
-        # its last pages show no more than that it was met almost at its peak
-        if value > max(top.value, reaped) + material_change(value):
+        if value > max(top.value, reaped) + _CORRECTION:
             # what a process grew by after the last look adds to what was open then
             high = value + max(0, bound - top.value)
             high += max(one.shared for one in self._ended)
