@@ -44,8 +44,10 @@ from weigh.lazy_modules import lazy_module
 
 if TYPE_CHECKING:
     import difflib
-else:  # imported when a name is mistyped
+    import shlex
+else:  # imported when a name is mistyped, or a folder is missing
     difflib = lazy_module("difflib")
+    shlex = lazy_module("shlex")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NEAR = 0.7  # of the letters without the ending
@@ -163,7 +165,7 @@ def cannot_write(file_path: str, os_error: OSError, hint: str = "") -> str:
     if is_full(os_error):
         hint = "free some space"
     elif isinstance(os_error, FileNotFoundError) and folder:
-        hint = f"create it first: mkdir -p {folder}"
+        hint = f"create it first: mkdir -p {shlex.quote(folder)}"
     message = f"cannot write {file_path}: {os_error.strerror or os_error}"
     return f"{message} ({hint})" if hint else message
 

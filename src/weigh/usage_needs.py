@@ -14,6 +14,7 @@ was enough in each measured program, with three collectors.
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -362,8 +363,6 @@ def small_read_words(usage: Usage) -> Iterator[str]:
     small = _SMALL_FILE if is_several else _SMALL_READ
     is_many = calls.reads >= _MANY_READS and rate >= _MANY_A_MINUTE
     if is_many and calls.read < small * calls.reads:
-        import shlex  # noqa: PLC0415 - start-up time
-
         yield (
             f"{round(rate, -2):,.0f} small reads a minute on {calls.mount} "
             f"({calls.file_system}): use --stage-in {shlex.quote(calls.folder)}"

@@ -456,18 +456,20 @@ class TreeWatcher:
 
     def joined(self, known: RunMeasurement) -> RunMeasurement:
         """Return a run whose kernel's figures are *known* with what the looks saw."""
-        usage, gpus = known.usage, self._gpu_usages()
+        usage, waits = known.usage, self._waits
+        # what others kept busy: before a driver is waited for
+        if waits is not None:
+            cpu_wait = waits.figures(usage.cpu_time, usage.wall_time)
+            usage = replace(usage, cpu_wait=cpu_wait)
+        gpus = self._gpu_usages()
         peak = self.tracker.peak(self._method(usage.processes or 0))
         samples = peak_in_samples(self.samples, peak)
-        waits, seen, calls = self._waits, self._programs, usage.file_calls
+        seen, calls = self._programs, usage.file_calls
         series, growing = self._series(samples), None
         # nobody joins the growth of a node's part: it is that of its curve. Of the
         # record's series alone, so that its later readers get the same answer
         if not self._run.is_brief and len(series.t) >= _GROWTH_SAMPLES:
             growing = growth.is_memory_growing(series.t, series.memory)
-        if waits is not None:
-            cpu_wait = waits.figures(usage.cpu_time, usage.wall_time)
-            usage = replace(usage, cpu_wait=cpu_wait)
         if seen is not None:
             usage = replace(
                 usage,

@@ -161,7 +161,7 @@ class NeedCurves:
         # are
         # each name by itself, then every product of several
         for by in chain.from_iterable(
-            combinations(names, others + 1) for others in range(len(names))
+            combinations(names, count) for count in range(1, len(names) + 1)
         ):
             fit = self._fit(quantity, by)
             if not _grows_with_size(fit):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh import usage_needs
 from weigh.lazy_modules import lazy_module
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
@@ -50,13 +49,14 @@ from weigh.units import (
 )
 
 if TYPE_CHECKING:
-    from weigh import joined_ranks
+    from weigh import joined_ranks, usage_needs
     from weigh.estimate import growth as estimate_growth
     from weigh.render import columns, gpu_lines, progress_lines, region_lines
     from weigh.render import words as render_words
 else:  # each is imported when it is first used
     estimate_growth = lazy_module("weigh.estimate.growth")
     joined_ranks = lazy_module("weigh.joined_ranks")
+    usage_needs = lazy_module("weigh.usage_needs")
     columns = lazy_module("weigh.render.columns")
     gpu_lines = lazy_module("weigh.render.gpu_lines")
     progress_lines = lazy_module("weigh.render.progress_lines")
@@ -281,17 +281,21 @@ def _usage_rows(usage: Usage, trend: str) -> Iterator[ShownRow]:
     ):
         if size is not None:
             yield ShownRow("", f"{name} {format_size(size)}{what}")
-    for words in (*usage_needs.heap_words(usage), *usage_needs.sign_words(usage)):
-        yield ShownRow("", words, is_summary=True)
-    for words in usage_needs.cache_words(usage):
-        yield ShownRow("", words)
+    # most runs are of no kind that is known, and need no import
+    if usage.jvm is not None or usage.sign is not None or usage.cache is not None:
+        for words in (*usage_needs.heap_words(usage), *usage_needs.sign_words(usage)):
+            yield ShownRow("", words, is_summary=True)
+        for words in usage_needs.cache_words(usage):
+            yield ShownRow("", words)
     yield from _cpu_rows(usage)
     yield from _disk_rows(usage)
 
 
 def _disk_rows(usage: Usage) -> Iterator[ShownRow]:
-    for words in usage_needs.small_read_words(usage):
-        yield ShownRow("disk", words, is_summary=True)
+    # most runs read nothing that is shared, and need no import
+    if usage.file_calls is not None and usage.file_calls.is_shared:
+        for words in usage_needs.small_read_words(usage):
+            yield ShownRow("disk", words, is_summary=True)
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
         yield ShownRow("disk", f"{read} read, {written} written")
